@@ -1,0 +1,1 @@
+"""The command line, and the supervisor of the local pipeline."""

@@ -1,0 +1,1 @@
+"""The middle: continuous views over streams, exactly once."""

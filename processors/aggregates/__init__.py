@@ -1,0 +1,1 @@
+"""Aggregates of continuous views, one file each."""

@@ -1,0 +1,1 @@
+"""The way in: instruments, simulated or measured, and the one publisher."""

@@ -1,0 +1,1 @@
+"""The way out: raw rows and view rows into TimescaleDB."""
