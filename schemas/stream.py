@@ -157,7 +157,7 @@ class _Reader:
             storage=storage,
             partitions=self.count(about, "partitions"),
             retention_hours=self.count(about, "retention_hours") or RETENTION_HOURS,
-            meaning=avro.get("doc", ""),
+            meaning=str(avro.get("doc", "")),
             avro=avro,
             source=by_role["source"],
             run=by_role["run"],
@@ -176,10 +176,12 @@ class _Reader:
         except fastavro.schema.UnknownType as error:
             self.refuse("", f"type {error.name!r} is not known to Avro", "correct the type")
         except (fastavro.schema.SchemaParseException, KeyError, TypeError, ValueError) as error:
-            what = f"lacks {error}" if isinstance(error, KeyError) else str(error).replace("\n", " ")
+            what = f"lacks {error}" if isinstance(error, KeyError) else str(error)[:160].replace("\n", " ")
             self.refuse("", f"is not a valid Avro schema ({what})", "correct it")
 
     def places(self, record: dict[str, Any], *, of_reading: bool) -> Iterator[_Place]:
+        if not record.get("fields"):
+            self.refuse(f"record {record['name']!r}", "has no fields", 'add "fields": […]')
         for avro in record["fields"]:
             name = avro["name"]
             about = self.attributes(f"field {name!r}", avro, FIELD_KEYS)
@@ -210,7 +212,7 @@ class _Reader:
 
     def field(self, avro: dict[str, Any], about: dict[str, Any], role: str, *, of_reading: bool) -> Field:
         name, place = avro["name"], f"field {avro['name']!r}"
-        if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or len(name) > NAME_CHARACTERS_MAX or name in RESERVED:
+        if not re.fullmatch(r"[a-z_][a-z0-9_]*", str(name)) or len(name) > NAME_CHARACTERS_MAX or name in RESERVED:
             self.refuse(
                 place,
                 "cannot be the name of a column",
@@ -219,6 +221,10 @@ class _Reader:
         if of_reading and role in OF_THE_RECORD:
             self.refuse(place, f"role {role!r} belongs to the record, not to a reading", "move it out of the array")
         kind, nullable = self.kind(avro["type"])
+        if role in REQUIRED and "default" in avro:
+            self.refuse(place, f"role {role!r} cannot have a default: it tells readings apart", "remove the default")
+        if nullable and "default" in avro and (avro["default"] is None) != (avro["type"][0] == "null"):
+            self.refuse(place, "the default is not of the union's first type", 'write ["null", …] and "default": null')
         if kind not in ROLES[role]:
             wrong = f"role {role!r} cannot be {kind}"
             self.refuse(place, wrong, f"use {' or '.join(_written(kind) for kind in ROLES[role])}")
