@@ -81,3 +81,10 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.offset)
+
+
+class Decoded(NamedTuple):
+    """What a raw batch holds: the readings that could be decoded, and the records that could not."""
+
+    columns: Columns
+    letters: list[Letter]

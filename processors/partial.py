@@ -1,0 +1,295 @@
+"""Partial aggregation of one source partition: readings in, changed rows, marks and seen triggers out.
+
+One `PartialWorker` is one ownership of the partition, under a `writer` id of its own; at a revocation it is dropped
+with everything in it, and the next owner restores from what was acknowledged (processors.partial_restore). What
+makes it exact: a row knows up to which offset it has absorbed, so a reading that comes again is not absorbed again;
+and whether a reading is a duplicate or late depends on the offset order alone. Knows neither Kafka nor the clock.
+"""
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from processors.records import (
+    HEARTBEAT,
+    MARK,
+    NEVER_US,
+    PARTIAL,
+    Checkpoint,
+    Flush,
+    Heartbeat,
+    Message,
+    Partial,
+    SeenRow,
+    group_bytes,
+    pack_heartbeat,
+    pack_partial,
+    pack_seen,
+    partial_key,
+    seen_key,
+)
+from processors.table import RowTable
+from schemas.batch import Columns, Decoded, Int64s, RawBatch
+from schemas.judge import GOOD, judge
+from schemas.seen import Seen
+
+if TYPE_CHECKING:
+    from processors.plan import Plan
+
+METADATA_FORMAT = 1
+REPEAT_HEARTBEAT_CALLS = 10  # a heartbeat that says nothing new is sent every so many calls
+
+
+class Decoder(Protocol):
+    """What turns payloads into columns: schemas.codec.Codec."""
+
+    def decode(self, raw: RawBatch) -> Decoded: ...
+
+
+@dataclass(frozen=True)
+class SourcePartition:
+    """What a partial worker must know of its surroundings; fixed for the life of a partition's assignment."""
+
+    topic: str
+    topic_id: str  # Kafka's: a topic that was re-created under its name has another
+    partition: int
+    view_partitions: int  # of every <view>.partials
+    max_skew_us: int
+    out_of_orderness_us: int
+
+
+def partials_topic(view: str) -> str:
+    return f"{view}.partials"
+
+
+def seen_topic(topic: str) -> str:
+    return f"{topic}.seen"
+
+
+class PartialWorker:
+    """One ownership of a source partition: a Core (processors.records), driven by the worker shell."""
+
+    def __init__(self, source: SourcePartition, plans: Sequence["Plan"], codec: Decoder, writer: bytes) -> None:
+        self.source = source
+        self.plans = list(plans)
+        self.position = 0
+        self.newest_us = NEVER_US  # the highest event time of a good reading before `position`
+        self.tables = [RowTable(plan.layout) for plan in self.plans]
+        self.seen = Seen()
+        self.counters = {"readings": 0, "duplicates": 0, "letters": 0, "late": 0, "failed": 0}
+        self._codec = codec
+        self._writer = writer
+        self._groups: list[bytes] = []  # by the number of the instrument in `seen`
+        self._marks: dict[tuple[int, int, int], int] = {}  # (view, pane, group) -> one past the latest late offset
+        self._versions: list[list[tuple[int, bytes]]] = []  # by the number of the instrument in `seen`
+        self._foreign_seen: dict[int, set[bytes]] = {}  # keys of earlier writers, by instrument: deleted when replaced
+        self._flushed_position: int | None = None
+        self._in_flight: Flush | None = None
+        self._unsettled: set[int] = set()  # instruments with versions beyond the committed position
+        self._restored_position = 0
+        self._said_us = [NEVER_US for _ in self.plans]  # the watermark last sent, by view
+        self._said: tuple[int, bool] | None = None  # the position and idleness last sent to all views
+        self._quiet_calls = 0
+
+    # --- taking readings in -----------------------------------------------------------------------------------------
+
+    def take(self, raw: RawBatch) -> None:
+        """Absorb a batch that begins at `position`."""
+        decoded = self._codec.decode(raw)
+        columns = decoded.columns
+        verdicts = judge(columns, self.seen, self.source.max_skew_us)
+        good = np.flatnonzero(verdicts == GOOD)
+        self.counters["letters"] += len(decoded.letters) + int(np.count_nonzero(verdicts > 1))
+        self.counters["duplicates"] += int(np.count_nonzero(verdicts == 1))
+        self.counters["readings"] += len(good)
+        if len(good):
+            groups = self.seen.numbering.of(columns)
+            watermarks_us = self._watermarks_us(columns, good)
+            for view, plan in enumerate(self.plans):
+                self._absorb(view, plan, columns, good, groups, watermarks_us)
+            self.newest_us = max(self.newest_us, int(columns.time_us[good].max()))
+        self.position = raw.next
+
+    def _watermarks_us(self, columns: Columns, good: Int64s) -> Int64s:
+        """For each reading the watermark before its record: a function of the offsets before it, and nothing else."""
+        times = np.full(len(columns), NEVER_US, np.int64)
+        times[good] = columns.time_us[good]
+        newest = np.maximum(np.maximum.accumulate(times), self.newest_us)
+        first = np.searchsorted(columns.offset, columns.offset)  # the first reading of each reading's record
+        before = np.where(first > 0, newest[first - 1], self.newest_us)
+        return before - self.source.out_of_orderness_us
+
+    def _absorb(
+        self, view: int, plan: "Plan", columns: Columns, good: Int64s, groups: Int64s, watermarks_us: Int64s
+    ) -> None:
+        evaluated = plan.evaluate(columns, good)
+        self.counters["failed"] += evaluated.failed
+        readings = evaluated.rows
+        panes = columns.time_us[readings] // plan.pane_us
+        late = (panes + 1) * plan.pane_us + plan.lateness_us <= watermarks_us[readings]
+        for i in np.flatnonzero(late).tolist():
+            key = (view, int(panes[i]), int(groups[readings[i]]))
+            self._marks[key] = max(self._marks.get(key, 0), int(columns.offset[readings[i]]) + 1)
+        self.counters["late"] += int(np.count_nonzero(late))
+
+        table = self.tables[view]
+        live = np.flatnonzero(~late)
+        rows = table.find_or_make(panes[live], groups[readings[live]])
+        offsets = columns.offset[readings[live]]
+        new = offsets >= table.absorbed[rows]  # as the row stood before this batch, so a whole record or none of it
+        live, rows, offsets = live[new], rows[new], offsets[new]
+        plan.layout.absorb(table.state, rows, [type(v)(v.values[live], v.valid[live]) for v in evaluated.inputs])
+        np.add.at(table.n, rows, 1)
+        np.maximum.at(table.absorbed, rows, offsets + 1)
+        table.changed[rows] = True
+
+    # --- handing changes out ----------------------------------------------------------------------------------------
+
+    def flush(self) -> Flush | None:
+        """What changed since the last flush; None if nothing did, or while the last one is not acknowledged."""
+        if self._in_flight is not None or self.position == self._flushed_position:
+            return None
+        messages = self._row_messages() + self._mark_messages()
+        messages += self._seen_messages(self.seen.take_changed())
+        self._in_flight = Flush(messages, Checkpoint(self.position, self._metadata()))
+        self._flushed_position = self.position
+        return self._in_flight
+
+    def acknowledged(self, flush: Flush) -> Checkpoint:
+        """What may be committed now that every message of the flush is safe."""
+        if flush is not self._in_flight:
+            raise ValueError("a flush was acknowledged that is not in flight")
+        self._in_flight = None
+        return flush.checkpoint
+
+    def committed(self, checkpoint: Checkpoint) -> list[Message]:
+        """Forget what no later reading can touch; say how far this partition has come."""
+        newest_us = metadata_of(checkpoint.metadata)["newest_us"]
+        watermark_us = newest_us - self.source.out_of_orderness_us
+        for plan, table in zip(self.plans, self.tables, strict=True):
+            for pane in table.panes:
+                if (pane + 1) * plan.pane_us + plan.lateness_us <= watermark_us:
+                    table.drop(pane)
+        due = [
+            plan
+            for plan, said_us in zip(self.plans, self._said_us, strict=True)
+            if watermark_us // plan.pane_us > said_us // plan.pane_us  # only a pane that ends can close a window
+        ]
+        heartbeats = self._heartbeats(due, checkpoint.position, watermark_us, idle=False)
+        return heartbeats + self._settle_seen(checkpoint.position)
+
+    def heartbeat(self, *, idle: bool) -> list[Message]:
+        """Say how far this partition has come. Only when all that was taken in is acknowledged and committed."""
+        self._quiet_calls = 0 if (self.position, idle) != self._said else self._quiet_calls + 1
+        if self._quiet_calls % REPEAT_HEARTBEAT_CALLS:
+            return []
+        self._said = (self.position, idle)
+        watermark_us = self.newest_us - self.source.out_of_orderness_us
+        return self._heartbeats(self.plans, self.position, watermark_us, idle=idle)
+
+    def _row_messages(self) -> list[Message]:
+        messages = []
+        for plan, table in zip(self.plans, self.tables, strict=True):
+            rows = np.flatnonzero(table.changed)
+            table.changed[rows] = False
+            columns = (table.pane[rows], table.absorbed[rows], table.n[rows], table.group[rows])
+            for row, pane, absorbed, n, group in zip(rows.tolist(), *(c.tolist() for c in columns), strict=True):
+                state = table.state[row].tobytes()
+                messages.append(self._message(plan, PARTIAL, pane, absorbed, n, group, state))
+        return messages
+
+    def _mark_messages(self) -> list[Message]:
+        marks, self._marks = self._marks, {}
+        return [
+            self._message(self.plans[view], MARK, pane, absorbed, 0, group, b"")
+            for (view, pane, group), absorbed in marks.items()
+        ]
+
+    def _message(self, plan: "Plan", kind: int, pane: int, absorbed: int, n: int, group: int, state: bytes) -> Message:
+        while len(self._groups) < len(self.seen.ids):
+            self._groups.append(group_bytes([self.seen.ids[len(self._groups)]]))
+        p, name = self.source.partition, self._groups[group]
+        value = pack_partial(Partial(kind, plan.generation, p, pane, absorbed, n, self._writer, name, state))
+        q = zlib.crc32(name) % self.source.view_partitions
+        return Message(partials_topic(plan.name), q, partial_key(kind, pane, p, self._writer, name), value)
+
+    def _seen_messages(self, numbers: list[int]) -> list[Message]:
+        messages = []
+        topic, p = seen_topic(self.source.topic), self.source.partition
+        while len(self._versions) < len(self.seen.ids):
+            self._versions.append([])
+        for number in numbers:
+            instrument = self.seen.ids[number]
+            self._versions[number].append((self.position, self.seen.pack(number)))
+            self._unsettled.add(number)
+            row = SeenRow(p, self._writer, instrument, self._versions[number])
+            messages.append(Message(topic, p, seen_key(p, self._writer, instrument), pack_seen(row)))
+        return messages
+
+    def _settle_seen(self, position: int) -> list[Message]:
+        """Of each instrument keep the newest version that a restart could need, and what came after it.
+
+        Rows of earlier writers are deleted once one of ours, which is acknowledged, replaces them.
+        """
+        messages = []
+        for number in list(self._unsettled):
+            versions = self._versions[number]
+            settled = sum(version[0] <= position for version in versions)
+            del versions[: max(0, settled - 1)]
+            if settled == len(versions) + max(0, settled - 1):
+                self._unsettled.discard(number)
+            if settled and versions[0][0] > self._restored_position:
+                messages += [
+                    Message(seen_topic(self.source.topic), self.source.partition, key, None)
+                    for key in self._foreign_seen.pop(number, ())
+                ]
+        return messages
+
+    def _heartbeats(self, plans: Sequence["Plan"], position: int, watermark_us: int, *, idle: bool) -> list[Message]:
+        p = self.source.partition
+        key = partial_key(HEARTBEAT, 0, p, self._writer, b"")
+        messages = []
+        for plan in plans:
+            self._said_us[self.plans.index(plan)] = watermark_us
+            value = pack_heartbeat(Heartbeat(plan.generation, p, position, watermark_us, idle, self._writer))
+            topic = partials_topic(plan.name)
+            messages += [Message(topic, q, key, value) for q in range(self.source.view_partitions)]
+        return messages
+
+    def _metadata(self) -> str:
+        content = {"format": METADATA_FORMAT, "topic_id": self.source.topic_id, "newest_us": self.newest_us}
+        return json.dumps(content, separators=(",", ":"))
+
+    # --- taking over what an earlier owner left ---------------------------------------------------------------------
+
+    def restore(self, position: int, newest_us: int) -> None:
+        """Begin at a committed position."""
+        self.position = self._flushed_position = self._restored_position = position
+        self.newest_us = newest_us
+
+    def restore_seen(self, row: SeenRow, version: tuple[int, bytes], foreign_keys: set[bytes]) -> None:
+        """Take over the seen triggers of an instrument as of the committed position."""
+        self.seen.restore(row.instrument, version[1])
+        number = self.seen.numbering.number(row.instrument)
+        while len(self._versions) < len(self.seen.ids):
+            self._versions.append([])
+        self._versions[number] = [version]
+        self._foreign_seen[number] = foreign_keys
+
+    def restore_row(self, view: int, partial: Partial, instrument: str | int) -> None:
+        """Take over the newest partial of a group and pane."""
+        number = self.seen.numbering.number(instrument)
+        table = self.tables[view]
+        (row,) = table.find_or_make(np.array([partial.pane]), np.array([number]))
+        table.state[row] = np.frombuffer(partial.state, np.int64)
+        table.absorbed[row], table.n[row] = partial.absorbed, partial.n
+
+
+def metadata_of(text: str) -> dict[str, int]:
+    """The content of a checkpoint's metadata."""
+    content: dict[str, int] = json.loads(text)
+    return content
