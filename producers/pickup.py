@@ -5,9 +5,9 @@ along the wall, at azimuth φ, is::
 
     (b² - r²) / (b² + r² - 2 b r cos(φ - θ))
 
-of its mean (R. E. Shafer, Beam Position Monitoring, AIP Conf. Proc. 212 (1990) 26; the same in P. Forck, Lecture Notes on
-Beam Instrumentation and Diagnostics, JUAS). A button that is small against b sees the density at its centre. For small
-r the difference over the sum of the outer and inner pairs is √2 x / b, of the upper and lower pairs √2 y / b.
+of its mean (R. E. Shafer, Beam Position Monitoring, AIP Conf. Proc. 212 (1990) 26; the same in P. Forck, Lecture Notes
+on Beam Instrumentation and Diagnostics, JUAS). A button that is small against b sees the density at its centre. Near
+the axis the difference over the sum of the outer and inner pairs is √2 x / b, of the upper and lower pairs √2 y / b.
 """
 
 import numpy as np
