@@ -11,6 +11,7 @@ from processors.records import (
     MARK,
     PARTIAL,
     PARTIAL_HEAD,
+    FormatError,
     Heartbeat,
     unpack,
 )
@@ -47,8 +48,8 @@ class PartialBatch(NamedTuple):
 
     def states(self, chosen: Int64s, words: int) -> NDArray[np.int64]:
         """The states of chosen partials, a row each."""
-        at = self.state_at[chosen][:, None] + np.arange(8 * words)
-        return self.data[at].view(np.int64)
+        rows: NDArray[np.int64] = self.data[self.state_at[chosen][:, None] + np.arange(8 * words)].view(np.int64)
+        return rows
 
 
 def read_partials(raw: RawBatch, generation: int, words: int) -> tuple[PartialBatch, list[Heartbeat]]:
@@ -76,7 +77,10 @@ def read_partials(raw: RawBatch, generation: int, words: int) -> tuple[PartialBa
     state_at = group_at + heads["group_bytes"]
     state_bytes = raw.starts[rows] + raw.sizes[rows] - state_at
     for i in np.flatnonzero(state_bytes != np.where(heads["kind"] == PARTIAL, 8 * words, 0)).tolist():
-        unpack(b"", f"{where} offset {raw.offsets[rows[i]]}: a state of {state_bytes[i]} bytes instead of {8 * words}")
+        raise FormatError(
+            f"{where} offset {raw.offsets[rows[i]]}: a state of {state_bytes[i]} bytes instead of {8 * words}: this"
+            " version computes the view in another way; give the view a new generation"
+        )
     blob = raw.data.tobytes() if len(rows) else b""
     return (
         PartialBatch(
