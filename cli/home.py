@@ -1,0 +1,57 @@
+"""Where everything of one installation lies: STROBE_HOME and the places in it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from cli.failure import UserMistakeError
+
+
+@dataclass(frozen=True)
+class Home:
+    """One folder; two homes on one machine do not meet, except at their ports."""
+
+    path: Path
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Self:
+        """For root not below its home folder: PostgreSQL runs as another user and could not reach it there."""
+        named = environ.get("STROBE_HOME")
+        if named:
+            return cls(Path(named).expanduser().absolute())
+        return cls(Path("/var/lib/strobe") if os.geteuid() == 0 else Path.home() / ".local/share/strobe")
+
+    def make(self) -> None:
+        try:
+            for folder in (self.path, self.run, self.logs):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserMistakeError(
+                f"cannot write to {self.path} ({error.strerror}); set STROBE_HOME to a folder of your own"
+            ) from None
+
+    @property
+    def run(self) -> Path:
+        return self.path / "run"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def overview(self) -> Path:
+        """What the supervisor says of everything, once a second."""
+        return self.run / "supervisor.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one supervisor of this home; holds its process id."""
+        return self.run / "supervisor.pid"
+
+    def status_file(self, stage: str) -> Path:
+        return self.run / f"{stage}.json"
+
+    def log_file(self, stage: str) -> Path:
+        return self.logs / f"{stage}.log"
