@@ -1,7 +1,7 @@
 """What an aggregate consists of: states that several may share, and a way to finish them. Knows no aggregate."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from schemas.batch import Bools, Floats, Int64s
 
@@ -11,7 +11,7 @@ from schemas.batch import Bools, Floats, Int64s
 Init = Callable[[Int64s, Floats, int, Int64s], None]  # ints, floats, at, rows
 Absorb = Callable[[Int64s, Floats, int, Int64s, Floats, Bools], None]  # …, values, valid
 Fold = Callable[[Int64s, Floats, int, Int64s, Int64s, Floats, Int64s], None]  # …, other ints, floats, rows
-Finish = Callable[[Int64s, Floats, Int64s, Int64s, Floats | Int64s, Bools], None]  # at of each state, rows, out
+Finish = Callable[[Int64s, Floats, Int64s, Int64s, Any, Bools], None]  # at of each state, rows, values, valid: out
 
 
 class State(NamedTuple):
