@@ -45,6 +45,12 @@ class Settings:
                 raise SettingsError(f"{name}={text!r} must be at least {least:g}; unset it for {default:g}")
             return value
 
+        def count(name: str, default: int) -> int:
+            value = number(name, default, 1)
+            if value != int(value):
+                raise SettingsError(f"{name}={value:g} must be a whole number; unset it for {default}")
+            return int(value)
+
         level = environ.get("STROBE_LOG_LEVEL") or cls.log_level
         if level not in ("debug", "info", "warning", "error"):
             raise SettingsError(f"STROBE_LOG_LEVEL={level!r}: choose debug, info, warning or error")
@@ -55,8 +61,8 @@ class Settings:
             database=environ.get("STROBE_DATABASE") or cls.database,
             streams=Path(environ.get("STROBE_STREAMS") or cls.streams),
             views=Path(environ.get("STROBE_VIEWS") or cls.views),
-            partitions=int(number("STROBE_PARTITIONS", cls.partitions, 1)),
-            replication=int(number("STROBE_REPLICATION", cls.replication, 1)),
+            partitions=count("STROBE_PARTITIONS", cls.partitions),
+            replication=count("STROBE_REPLICATION", cls.replication),
             max_skew_s=number("STROBE_MAX_SKEW_S", cls.max_skew_s, 0),
             out_of_orderness_s=number("STROBE_OUT_OF_ORDERNESS_S", cls.out_of_orderness_s, 0),
             status_file=Path(status_file) if status_file else None,
