@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from decimal import ROUND_HALF_UP, Decimal
 
 import numpy as np
@@ -29,7 +30,7 @@ class Scope:
         Scope(place, {"top_in": Input(field, "value")}, {"bpm"}).bind(expression)
     """
 
-    def __init__(self, place: Place, columns: Mapping[str, Expression], relations: set[str]) -> None:
+    def __init__(self, place: Place, columns: Mapping[str, Expression], relations: AbstractSet[str]) -> None:
         self.place = place
         self.columns = columns
         self.relations = relations  # names that may stand before the dot
@@ -194,7 +195,7 @@ class Scope:
             whole = int(Decimal(str(text)).quantize(Decimal(1), ROUND_HALF_UP))
             DTYPES[kind].type(whole)
         except (KeyError, ValueError, ArithmeticError):
-            raise self.refusal(at, f"{text!r} is no {kind}", f"write a value that {kind} can hold")
+            raise self.refusal(at, f"{text!r} is no {kind}", f"write a value that {kind} can hold") from None
         return Constant(whole, kind)
 
 

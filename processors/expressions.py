@@ -67,6 +67,13 @@ def canonical(expression: Expression) -> str:
     return f"{expression.name}({', '.join(map(canonical, expression.arguments))})::{expression.type}"
 
 
+def terms(condition: Expression) -> list[Expression]:
+    """Split a condition into those that must all be true."""
+    if isinstance(condition, Operation) and condition.name == "and":
+        return [term for argument in condition.arguments for term in terms(argument)]
+    return [condition]
+
+
 class Program:
     """Expressions as a list of steps: what several of them contain is computed once.
 

@@ -68,7 +68,7 @@ class Relations:
         scope = Scope(self.place, found.columns, found.names)
         columns: dict[str, Expression] = {}
         for item in select.items:
-            self.no_aggregate(item.expression)
+            refuse_aggregates(self.place, item.expression)
             name = item.name or implied_name(item.expression)
             if not name:
                 raise self.place.refusal(item.at, "a column without a name", "add AS and a name")
@@ -77,21 +77,22 @@ class Relations:
             columns[name] = scope.bind(item.expression)
         where = found.where
         if select.where is not None:
-            self.no_aggregate(select.where)
+            refuse_aggregates(self.place, select.where)
             where = (*where, scope.condition(select.where))
         return Readings(found.stream, frozenset(), columns, where)
 
-    def no_aggregate(self, node: syntax.Expression) -> None:
-        """Refuse an aggregate where single readings are spoken of."""
-        if isinstance(node, Apply):
-            if node.function in AGGREGATES:
-                raise self.place.refusal(
-                    node.at, f"the aggregate {node.function} here", "aggregate in the outer SELECT list only"
-                )
-            for argument in node.arguments:
-                self.no_aggregate(argument)
-        elif isinstance(node, Cast):
-            self.no_aggregate(node.argument)
+
+def refuse_aggregates(place: Place, node: syntax.Expression) -> None:
+    """Refuse an aggregate where single readings are spoken of."""
+    if isinstance(node, Apply):
+        if node.function in AGGREGATES:
+            raise place.refusal(
+                node.at, f"the aggregate {node.function} here", "aggregate in the outer SELECT list only"
+            )
+        for argument in node.arguments:
+            refuse_aggregates(place, argument)
+    elif isinstance(node, Cast):
+        refuse_aggregates(place, node.argument)
 
 
 def stream_columns(stream: Stream) -> dict[str, Expression]:

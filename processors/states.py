@@ -4,7 +4,7 @@ Knows neither SQL nor windows: it is given aggregates and the number of each one
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +124,7 @@ def _input(vector: Vector, count: int) -> tuple[Floats, Bools]:
     return _plain(vector.values, np.float64), _plain(vector.valid, np.bool_)
 
 
-def _plain(array: NDArray[np.generic], kind: type) -> NDArray[np.generic]:
+def _plain(array: NDArray[Any], kind: type) -> NDArray[Any]:
     """Return the array contiguous and writable: each other kind would have numba compile the kernels anew."""
     array = np.ascontiguousarray(array, kind)
     return array if array.flags.writeable else array.copy()

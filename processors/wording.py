@@ -1,6 +1,6 @@
 """What an expression means, for descriptions of columns: its text and its unit. Computes nothing."""
 
-from processors.aggregates import Aggregate
+from processors.aggregates.shape import Aggregate
 from processors.expressions import Constant, Expression, Input
 
 PRECEDENCE = {"or": 1, "and": 2, "not": 3, "+": 6, "-": 6, "*": 7, "/": 7, "negative": 8}  # the rest: comparisons, 4
