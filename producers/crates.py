@@ -20,6 +20,7 @@ class Step(NamedTuple):
     """What is sent in some slots, in the order of sending."""
 
     outgoing: Outgoing
+    slot: Int64s  # per record: when it is due
     damage: Int64s  # per record: index into DAMAGES; -1: whole
     draw: Int64s  # per record: where and how it is damaged
     counts: Counter[str]  # what was done to it
@@ -108,7 +109,7 @@ class Crates:
             for source, part in zip(self.owned, parts, strict=True)
         ]
         damage = np.concatenate([part.plan.damage for part in parts])[order]
-        return Step(outgoing, damage, np.concatenate(draws)[order], counts)
+        return Step(outgoing, slot[order], damage, np.concatenate(draws)[order], counts)
 
     def _part(self, source: int, first: int, stop: int, end: int | None, counts: Counter[str]) -> _Part:
         planner = self.planners[source]
