@@ -1,0 +1,34 @@
+-- How long raw rows and view rows are kept: whole chunks are dropped, by the raw sink, every hour.
+
+CREATE TABLE strobe.retention (
+    table_schema text NOT NULL,
+    table_name text NOT NULL,
+    keep interval NOT NULL CHECK (keep > interval '0'),
+    PRIMARY KEY (table_schema, table_name)
+);
+COMMENT ON TABLE strobe.retention IS 'How long each hypertable keeps its rows, by event time; an operator may change it.';
+
+-- Dropping needs the owner's rights, which the sinks do not have: the function lends them for this one thing.
+CREATE FUNCTION strobe.drop_old_chunks(chunks_max integer) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    kept strobe.retention;
+    chunk regclass;
+    dropped bigint := 0;
+    bound timestamptz;
+BEGIN
+    FOR kept IN SELECT * FROM strobe.retention ORDER BY table_schema, table_name LOOP
+        SELECT d.range_end INTO bound
+        FROM timescaledb_information.chunks d
+        WHERE d.hypertable_schema = kept.table_schema AND d.hypertable_name = kept.table_name
+          AND d.range_end <= now() - kept.keep
+        ORDER BY d.range_end OFFSET greatest(chunks_max - dropped - 1, 0) LIMIT 1;
+        bound := coalesce(bound, now() - kept.keep);
+        SELECT dropped + count(*) INTO dropped
+        FROM drop_chunks(format('%I.%I', kept.table_schema, kept.table_name)::regclass, older_than => bound);
+        EXIT WHEN dropped >= chunks_max;
+    END LOOP;
+    RETURN dropped;
+END $$;
+REVOKE ALL ON FUNCTION strobe.drop_old_chunks(integer) FROM PUBLIC;
+COMMENT ON FUNCTION strobe.drop_old_chunks IS 'Drops chunks older than strobe.retention says, about chunks_max at most, oldest first; returns how many.';
