@@ -67,8 +67,7 @@ class Stack:
         return self.local.alive(name)
 
 
-@pytest.fixture(scope="session")
-def stack() -> Iterator[Stack]:
+def started() -> Iterator[Stack]:
     """Without the servers' programs the tests that ask for it fail with the remedy; they are never skipped.
 
     The home lies directly under the temporary folder and is open to all: as root, PostgreSQL is another user.
@@ -86,3 +85,15 @@ def stack() -> Iterator[Stack]:
     finally:
         local.stop()
         shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    """The servers that all tests share: each keeps to topics and tables of its own."""
+    yield from started()
+
+
+@pytest.fixture
+def own_stack() -> Iterator[Stack]:
+    """Servers of one test alone, for those that look at all that is in them."""
+    yield from started()
