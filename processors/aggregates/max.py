@@ -46,7 +46,7 @@ def fold(
 def finish(ints: Int64s, floats: Floats, at: Int64s, rows: Int64s, values: Floats, valid: Bools) -> None:
     for i in range(len(rows)):
         valid[i] = ints[rows[i], at[0]] > 0
-        values[i] = floats[rows[i], at[1]]
+        values[i] = floats[rows[i], at[1]] if valid[i] else 0.0
 
 
 MAX = State("max", 1, init, absorb, fold)
