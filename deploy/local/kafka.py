@@ -55,6 +55,10 @@ def properties(port: int, controller_port: int, log_folder: Path) -> str:
         "share.coordinator.state.topic.num.partitions": 1,
         # a mistyped topic is an error, not a new topic with the wrong settings
         "auto.create.topics.enable": "false",
+        # after a crash the broker is let in again only when its old session has ended; the default of 9 s is for
+        # clusters, where another broker could serve meanwhile
+        "broker.session.timeout.ms": 4000,
+        "broker.heartbeat.interval.ms": 500,
         "group.initial.rebalance.delay.ms": 0,
         "offsets.retention.minutes": OFFSETS_RETENTION_MINUTES,
         "message.max.bytes": MESSAGE_BYTES_MAX,

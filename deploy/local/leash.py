@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 from deploy.local import process
 
@@ -22,30 +23,39 @@ class Leash:
     """The supervisor's end of the pipe."""
 
     def __init__(self) -> None:
-        self._watcher: subprocess.Popen[bytes] | None = None
+        self._watcher: tuple[subprocess.Popen[bytes], IO[bytes]] | None = None
 
     def hold(self, pid: int, argument: str, orderly_signal: int) -> None:
         if self._watcher is None:
-            self._watcher = subprocess.Popen(
-                [sys.executable, "-m", "deploy.local.leash"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                start_new_session=True,
-            )
-        assert self._watcher.stdin is not None
-        self._watcher.stdin.write(json.dumps([pid, argument, orderly_signal]).encode() + b"\n")
-        self._watcher.stdin.flush()
+            self._watcher = _start_watcher()
+        pipe = self._watcher[1]
+        pipe.write(json.dumps([pid, argument, orderly_signal]).encode() + b"\n")
+        pipe.flush()
 
     def drop(self) -> None:
         """Close the pipe: what still runs is ended now."""
         if self._watcher is not None:
-            assert self._watcher.stdin is not None
-            self._watcher.stdin.close()
-            self._watcher.wait()
+            watcher, pipe = self._watcher
+            pipe.close()
+            watcher.wait()
             self._watcher = None
+
+
+def _start_watcher() -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+    read_end, write_end = os.pipe()
+    try:
+        watcher = subprocess.Popen(
+            [sys.executable, "-m", "deploy.local.leash"],
+            stdin=read_end,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
+    finally:
+        os.close(read_end)
+    return watcher, os.fdopen(write_end, "wb")
 
 
 def watch() -> None:

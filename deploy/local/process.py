@@ -122,11 +122,11 @@ def spawn(args: Sequence[str], *, log: Path, folder: Path, environ: Mapping[str,
         )
 
 
-def last_line(log: Path, *, prefer: Sequence[str] = ()) -> str:
-    """The last line that says something, for an error message; one that holds a word of `prefer`, if any does."""
+def last_line(log: Path, start: int, *, prefer: Sequence[str] = ()) -> str:
+    """The last line from byte `start` on that says something; one that holds a word of `prefer`, if any does."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 65536))
+            file.seek(max(start, log.stat().st_size - 65536))
             lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     except OSError:
         return ""

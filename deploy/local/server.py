@@ -5,12 +5,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from deploy.local import process
 from deploy.local.error import LocalStackError
 from deploy.local.home import make_folder
 from deploy.local.leash import Leash
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import subprocess
@@ -30,6 +30,7 @@ class Server(ABC):
         self._leash = leash
         self.folder = home / "data" / self.name
         self.log = home / "logs" / f"{self.name}.log"
+        self._log_start = 0
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -55,9 +56,7 @@ class Server(ABC):
 
     def alive(self) -> bool:
         """Also true of a server that another process of ours started."""
-        if self._child is not None and self._child.poll() is None:
-            return True
-        return bool(process.find(self.argument))
+        return bool(self._pids())
 
     def start(self) -> None:
         self.begin()
@@ -65,21 +64,22 @@ class Server(ABC):
 
     def begin(self) -> None:
         """Start the process. What a killed supervisor left running is ended first: its settings may be others."""
-        process.end(process.find(self.argument), self.orderly_signal, STOP_LIMIT_S)
+        self.stop()
         self.require_ports()
         make_folder(self.folder.parent)
         make_folder(self.log.parent)
         self.prepare()
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
         self._child = process.spawn(self.command(), log=self.log, folder=self.folder, environ=self.environ())
         self._leash.hold(self._child.pid, self.argument, self.orderly_signal)
 
     def await_answer(self) -> None:
-        assert self._child is not None, "begin() comes first"
         deadline = time.monotonic() + START_LIMIT_S
         while not self.answers():
-            if self._child.poll() is not None:
+            exit_code = self._child.poll() if self._child is not None else None
+            if self._child is None or exit_code is not None:
                 raise LocalStackError(
-                    f"{self.name} ended while starting (exit code {self._child.returncode}): {self._reason()} "
+                    f"{self.name} ended while starting (exit code {exit_code}): {self._reason()} "
                     f"(all of it: {self.log})"
                 )
             if time.monotonic() > deadline:
@@ -90,14 +90,18 @@ class Server(ABC):
 
     def stop(self) -> bool:
         """In order if it can, by force after STOP_LIMIT_S; False says that force was needed."""
-        orderly = process.end(process.find(self.argument), self.orderly_signal, STOP_LIMIT_S)
+        orderly = process.end(self._pids(), self.orderly_signal, STOP_LIMIT_S)
         self._collect()
         return orderly
 
     def kill(self) -> None:
         """What a crash of the machine would do to it."""
-        process.kill(process.find(self.argument))
+        process.kill(self._pids())
         self._collect()
+
+    def _pids(self) -> list[int]:
+        own = [self._child.pid] if self._child is not None and self._child.poll() is None else []
+        return sorted({*process.find(self.argument), *own})
 
     def _collect(self) -> None:
         if self._child is not None:
@@ -105,4 +109,5 @@ class Server(ABC):
             self._child = None
 
     def _reason(self) -> str:
-        return process.last_line(self.log, prefer=("FATAL", "ERROR", "Exception", "Error")) or "its log is empty"
+        said = process.last_line(self.log, self._log_start, prefer=("FATAL", "ERROR", "Exception", "Error"))
+        return said or "its log is empty"
