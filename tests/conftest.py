@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from deploy.local.error import LocalStackError
@@ -13,6 +14,10 @@ from deploy.local.home import default_home
 from deploy.local.ports import Ports
 from deploy.local.stack import LocalStack
 from schemas.settings import Settings
+
+# The first example of a test may compile a kernel; and a failure found in CI must be repeatable anywhere.
+hypothesis.settings.register_profile("strobe", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("strobe")
 
 ROOT = Path(__file__).parent.parent
 LOOPBACK = "127.0.0.1,localhost"
