@@ -1,7 +1,8 @@
 """Makes an HDF5 file of the layout of the LHC's DOROS turn-by-turn files, for tests that have no measured one.
 
 Each monitor is a group with four electrode amplitudes (float32 counts, gzip), the positions that the electronics
-computed of them, (V1 - V2) / (V1 + V2) in float64 rounded to float32, and stamps; beside them stand tables, to be left alone.
+computed of them, (V1 - V2) / (V1 + V2) in float64 rounded to float32, and stamps; beside them stand tables, which no
+reader of readings should touch.
 """
 
 from dataclasses import dataclass

@@ -13,12 +13,12 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from doros_file import MONITORS, make_doros_file
+from schemas.encoder import Outgoing
 
 from producers.file_source import PART_ROWS, FileError, FileSource
 from producers.mapping import MappingError, build_mapping, load_mapping
 from producers.rows import RowsError, sliced
 from schemas.batch import Vector
-from schemas.encoder import Outgoing
 from schemas.stream import load_stream
 
 STREAMS = Path(__file__).parents[1] / "schemas" / "streams"
@@ -58,7 +58,7 @@ def everything(parts: Iterator[Outgoing]) -> dict[str, list[Any]]:
     return gathered
 
 
-def source(path: Path, kind: str = "csv", **fields: Any) -> FileSource:  # noqa: ANN401 - TOML
+def source(path: Path, kind: str = "csv", **fields: Any) -> FileSource:
     merged = {name: about for name, about in (BPM_FIELDS | fields).items() if about is not None}
     return FileSource(path, BPM, build_mapping({"format": kind, "fields": merged}, "m.toml", BPM))
 
