@@ -177,7 +177,7 @@ class CopyFile:
         self._piece = memoryview(b"")
         self._at = 0
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = READ_BYTES, /) -> bytes:
         while self._at >= len(self._piece):
             piece = next(self._pieces, None)
             if piece is None:
@@ -186,6 +186,10 @@ class CopyFile:
         part = self._piece[self._at : self._at + size]
         self._at += len(part)
         return bytes(part)
+
+    def readline(self, size: int = READ_BYTES, /) -> bytes:
+        """Never called; psycopg2 asks for files, and files have it."""
+        raise NotImplementedError(size)
 
     @staticmethod
     def _all(pieces: Iterator[NDArray[np.uint8]]) -> Iterator[memoryview]:
