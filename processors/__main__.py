@@ -1,0 +1,71 @@
+"""`python -m processors` runs the worker, `python -m processors setup` makes its topics and schemas. Wires, no more.
+
+Exit codes: 0 done or stopped; 1 a server is away or refuses, or the worker failed; 2 a file or a setting is wrong.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import NoReturn
+
+from processors.app import make_app
+from processors.plan import load_views
+from processors.setup import ChangedViewError, setup
+from processors.syntax import ViewError
+from schemas.admin import Admin, AdminError, WrongTopicError
+from schemas.registry import Registry, RegistryAwayError, RegistryError
+from schemas.settings import Settings, SettingsError
+from schemas.stream import SchemaError, load_streams
+
+DONE, SERVER_TROUBLE, WRONG_SETUP = 0, 1, 2
+TALKATIVE = ("faust", "mode", "aiokafka", "kafka")  # libraries that tell every step at level info
+
+
+def main(arguments: list[str], environ: Mapping[str, str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m processors", description="Continuous views: as processors/views/*.sql say."
+    )
+    commands = parser.add_subparsers(dest="command")
+    commands.add_parser("setup", help="register every view's rows and make its topics, then end")
+    chosen = parser.parse_args(arguments)
+    try:
+        settings = Settings.from_environ(environ)
+        if chosen.command == "setup":
+            _set_up(settings)
+            return DONE
+        _run(settings)
+    except RegistryAwayError as error:
+        return _fail(error, SERVER_TROUBLE)
+    except (SettingsError, SchemaError, ViewError, ChangedViewError, RegistryError, WrongTopicError) as error:
+        return _fail(error, WRONG_SETUP)
+    except AdminError as error:
+        return _fail(error, SERVER_TROUBLE)
+
+
+def _set_up(settings: Settings) -> None:
+    streams = load_streams(settings.streams)
+    plans = load_views(settings.views, streams)
+    for line in setup(plans, streams, settings, Registry(settings.registry), Admin(settings.kafka)):
+        sys.stdout.write(line + "\n")
+
+
+def _run(settings: Settings) -> NoReturn:
+    logging.basicConfig(
+        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    if settings.log_level != "debug":
+        for name in TALKATIVE:
+            logging.getLogger(name).setLevel(logging.ERROR)
+    worker = make_app(settings).Worker(quiet=True, override_logging=False, redirect_stdouts=False)
+    worker.execute_from_commandline()  # leaves by SystemExit
+
+
+def _fail(error: Exception, code: int) -> int:
+    sys.stderr.write(f"processors: {error}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

@@ -1,0 +1,108 @@
+"""Reads committed positions and whole logs for restores. Joins no group, commits nothing, knows no record's meaning."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+Log = tuple[str, int]  # topic and partition
+Take = Callable[[str, int, int, bytes | None], None]
+
+REQUEST_S = 10.0  # for one answer of the broker
+BATCH_MESSAGES = 10_000
+BATCH_WAIT_S = 0.02  # the client waits so long for a full batch, also where no more will come
+QUIET_S_MAX = 30.0  # without a record or an end of a log
+
+CONFIG: dict[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,  # compaction may have taken the record before the end
+    "auto.offset.reset": "error",
+    "fetch.wait.max.ms": 10,  # at the end of a log nothing is to be waited for
+    "fetch.error.backoff.ms": 50,
+    "queued.max.messages.kbytes": 16_384,
+    "log_level": 3,
+}
+
+
+class BrokerTroubleError(RuntimeError):
+    """The broker did not answer: to be tried again."""
+
+
+class RestoreReader:
+    """What a restore asks of the broker, from one thread. Close it after use.
+
+    For example::
+
+        with RestoreReader(settings.kafka, group) as reader:
+            committed = reader.committed("bpm.v1", 0)         # first
+            ends = {log: reader.bounds(*log)[1] for log in logs}  # then
+            reader.read(ends, take, stopped)                      # then
+    """
+
+    def __init__(self, kafka: str, group: str) -> None:
+        self._consumer = Consumer({**CONFIG, "bootstrap.servers": kafka, "group.id": group})
+
+    def __enter__(self) -> "RestoreReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def committed(self, topic: str, partition: int) -> tuple[int, str] | None:
+        """The group's position and its metadata, None where it has committed nothing."""
+        try:
+            (place,) = self._consumer.committed([TopicPartition(topic, partition)], timeout=REQUEST_S)
+        except KafkaException as error:
+            raise _trouble(error.args[0], topic, partition) from error
+        if place.error is not None:
+            raise _trouble(place.error, topic, partition)
+        return None if place.offset < 0 else (place.offset, place.metadata or "")
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset kept, and one past the last."""
+        try:
+            bounds = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=REQUEST_S)
+        except KafkaException as error:
+            raise _trouble(error.args[0], topic, partition) from error
+        if bounds is None:
+            raise BrokerTroubleError(f"{topic}/{partition}: no answer within {REQUEST_S:g} s")
+        return int(bounds[0]), int(bounds[1])
+
+    def read(self, ends: Mapping[Log, int], take: Take, stopped: Callable[[], bool]) -> None:
+        """Hand over the records of each log from its beginning to before its end; of one log in order.
+
+        Returns early once `stopped` says so.
+        """
+        missing = {log: end for log, end in ends.items() if end > 0}
+        self._consumer.assign([TopicPartition(*log, OFFSET_BEGINNING) for log in missing])
+        try:
+            heard = time.monotonic()
+            while missing and not stopped():
+                messages = self._consumer.consume(BATCH_MESSAGES, timeout=BATCH_WAIT_S)
+                heard = time.monotonic() if messages else heard
+                if time.monotonic() - heard > QUIET_S_MAX:
+                    raise BrokerTroubleError(f"nothing comes of {', '.join(f'{t}/{p}' for t, p in missing)}")
+                _hand_over(messages, missing, take)
+        finally:
+            self._consumer.unassign()
+
+
+def _hand_over(messages: list[Message], missing: dict[Log, int], take: Take) -> None:
+    """Logs that have reached their end leave `missing`."""
+    for message in messages:
+        log, error = (message.topic(), message.partition()), message.error()
+        end = missing.get(log)
+        if end is None:
+            continue
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            raise _trouble(error, *log)
+        if error is None and message.offset() < end:
+            take(*log, message.offset(), message.value())
+        if message.offset() + 1 >= end or error is not None:
+            del missing[log]
+
+
+def _trouble(error: KafkaError, topic: str, partition: int) -> BrokerTroubleError:
+    return BrokerTroubleError(f"{topic}/{partition}: {error.str()}")

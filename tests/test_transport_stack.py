@@ -1,0 +1,158 @@
+"""Workers on a real Kafka, killed and rebalanced: nothing is missed, and nothing is committed before it is safe."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from offsets_checker import Findings, check
+from schemas.settings import Settings
+
+ROOT = Path(__file__).parent.parent
+PARTITIONS = 4
+CODECS = ["none", "lz4", "zstd", "gzip", "snappy"]
+LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+DRAIN_S_MAX = 60.0
+STOP_S_MAX = 12.0
+
+
+class Run:
+    """A source topic that is being filled, an output topic, and workers that come and go."""
+
+    def __init__(self, kafka: str, folder: Path) -> None:
+        self.kafka = kafka
+        self.source, self.output = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "output"))
+        self.group, self.log = f"group-of-{self.source}", folder / "steps.log"
+        self.sent = [0] * PARTITIONS
+        self.random = random.Random(7)
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._stderr = (folder / "stderr.log").open("wb")
+        self._full = threading.Event()
+        admin = AdminClient({"bootstrap.servers": kafka})
+        topics = [NewTopic(name, PARTITIONS, 1, config=LOG_APPEND_TIME) for name in (self.source, self.output)]
+        for future in admin.create_topics(topics).values():
+            future.result()
+
+    @contextmanager
+    def producing(self) -> Iterator[None]:
+        """Numbered messages into every partition, in every compression, until the block ends."""
+        thread = threading.Thread(target=self._produce)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._full.set()
+            thread.join()
+
+    def _produce(self) -> None:
+        for i in range(1_000_000):
+            if self._full.is_set():
+                return
+            config = {"compression.type": CODECS[i % len(CODECS)], "linger.ms": 10, "batch.size": 16_384}
+            producer = Producer({"bootstrap.servers": self.kafka, "acks": "all", **config})
+            for _ in range(100):
+                for partition in range(PARTITIONS):
+                    for _ in range(10):
+                        number = self.sent[partition].to_bytes(8, "big")
+                        producer.produce(self.source, number + bytes(24), partition=partition)
+                        self.sent[partition] += 1
+                producer.poll(0.01)
+            assert producer.flush(30) == 0
+
+    def start(self) -> None:
+        arguments = [self.kafka, self.group, self.source, self.output, str(self.log)]
+        command = [sys.executable, str(ROOT / "tests" / "offsets_worker.py"), *arguments]
+        environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        self._workers.append(subprocess.Popen(command, env=environ, stdout=self._stderr, stderr=self._stderr))
+
+    def end_one(self, how: signal.Signals) -> int:
+        worker = self._workers.pop(self.random.randrange(len(self._workers)))
+        worker.send_signal(how)
+        return worker.wait(STOP_S_MAX)
+
+    def drain(self) -> None:
+        """Wait until all that was sent is committed."""
+        consumer = Consumer({"bootstrap.servers": self.kafka, "group.id": self.group})
+        places = [TopicPartition(self.source, partition) for partition in range(PARTITIONS)]
+        until = time.monotonic() + DRAIN_S_MAX
+        committed: list[int] = []
+        while committed != self.sent and time.monotonic() < until:
+            time.sleep(0.2)
+            committed = [place.offset for place in consumer.committed(places, timeout=10)]
+        consumer.close()
+        assert committed == self.sent
+
+    def end_all(self) -> list[int]:
+        return [self.end_one(signal.SIGTERM) for _ in list(self._workers)]
+
+    def findings(self) -> Findings:
+        self._stderr.close()
+        found = check(self.log)
+        assert found.violations == []
+        assert {p: len(done) for p, done in found.processed.items()} == dict(enumerate(self.sent))
+        return found
+
+
+@pytest.fixture
+def run(kafka: str, tmp_path: Path) -> Iterator[Run]:
+    made = Run(kafka, tmp_path)
+    yield made
+    for worker in made._workers:
+        worker.kill()
+        worker.wait()
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest) -> str:
+    """The stack's Kafka, or the one that STROBE_TEST_KAFKA names."""
+    named = os.environ.get("STROBE_TEST_KAFKA")
+    if named:
+        return named
+    settings: Settings = request.getfixturevalue("stack").settings()
+    return settings.kafka
+
+
+@pytest.mark.stack
+def test_nothing_is_missed_or_committed_early_when_a_worker_is_killed_again_and_again(run: Run) -> None:
+    with run.producing():
+        run.start()
+        for _ in range(3):
+            time.sleep(run.random.uniform(8, 11))
+            run.end_one(signal.SIGKILL)
+            run.start()
+        time.sleep(8)
+    run.drain()
+    assert run.end_all() == [0]
+    found = run.findings()
+    assert found.owners >= 4 * PARTITIONS
+    assert found.redelivered <= sum(run.sent) / 4
+
+
+@pytest.mark.stack
+def test_nothing_is_missed_or_committed_early_when_partitions_move_between_workers(run: Run) -> None:
+    with run.producing():
+        run.start()
+        run.start()
+        for how in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+            time.sleep(run.random.uniform(5, 8))
+            code = run.end_one(how)
+            assert code == (0 if how == signal.SIGTERM else -signal.SIGKILL)
+            time.sleep(run.random.uniform(0, 2))
+            run.start()
+        time.sleep(8)
+    run.drain()
+    assert run.end_all() == [0, 0]
+    found = run.findings()
+    assert found.owners >= 5 * PARTITIONS
+    assert found.redelivered <= sum(run.sent) / 4
