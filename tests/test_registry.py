@@ -222,7 +222,7 @@ def subject() -> str:
     return f"test.{uuid.uuid4().hex}-value"
 
 
-def changed(**readings: Any) -> dict[str, Any]:  # noqa: ANN401 - a JSON value
+def changed(**readings: Any) -> dict[str, Any]:
     """`bpm` with fields of its readings replaced, added or (None) removed."""
     schema = copy.deepcopy(BPM)
     items = schema["fields"][-1]["type"]["items"]
