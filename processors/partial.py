@@ -1,5 +1,7 @@
 """Partial aggregation of one source partition: readings in, changed rows, marks and seen triggers out.
 
+What comes out, `processors/combine.py` makes finished rows of.
+
 One `PartialWorker` is one ownership of the partition, under a `writer` id of its own; at a revocation it is dropped
 with everything in it, and the next owner restores from what was acknowledged (processors.partial_restore). What
 makes it exact: a row knows up to which offset it has absorbed, so a reading that comes again is not absorbed again;

@@ -1,7 +1,8 @@
 """The one judge of readings: good, duplicate, or for the dead letters. Every stage, restart and replay decides alike.
 
 The verdict is a function of the readings in offset order and of what the broker stamped on them (the log append
-time); no clock is read. The raw sink acts on it (stores, or writes the letter), the processors only skip.
+time); no clock is read. The raw sink acts on it (stores, or writes the letter), the processors only skip
+(`processors/partial.py`).
 """
 
 import numpy as np

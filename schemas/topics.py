@@ -1,5 +1,7 @@
 """Which topics there are, and how each is kept: a pure description. Knows no broker; `schemas/admin.py` makes it so.
 
+What lies in a stream's topic, `schemas/codec.py` reads.
+
 How long a stream lasts, for 120 instruments at 10 Hz (four crates, records of 30 readings):
 
     a record of `bpm`: 30 readings of 29 bytes, its head, key and Kafka's batch header    about 980 bytes
