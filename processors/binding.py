@@ -18,7 +18,7 @@ FUNCTIONS = ("abs", "sqrt", "nullif")
 def nearest(name: str, known: Iterable[str]) -> str:
     """Name what the author may have meant."""
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known) or 'none'}"
 
 
@@ -64,7 +64,9 @@ class Scope:
         if expression.type == "unknown":
             return self.constant(expression, "boolean", at)
         if expression.type != "boolean":
-            raise self.refusal(at, f"{what} of {expression.type}, not boolean", "write a condition, such as value > 0")
+            raise self.refusal(
+                at, f"{what} wants boolean, not {expression.type}", "write a condition, such as value > 0"
+            )
         return expression
 
     def apply(self, node: Apply) -> Expression:
@@ -76,7 +78,7 @@ class Scope:
         arguments = tuple(self.bind(argument) for argument in node.arguments)
         if node.function in ("is null", "is not null"):
             if arguments[0].type == "unknown":
-                raise self.refusal(node.at, f"a constant {node.function.upper()}", "test a column")
+                raise self.refusal(node.at, f"a constant {node.function.upper()} is not supported", "test a column")
             return Operation(node.function, arguments, "boolean")
         if node.function in COMPARISONS:
             return Operation(node.function, self.comparable(node, *arguments), "boolean")
@@ -91,7 +93,7 @@ class Scope:
     def function(self, node: Apply, arguments: tuple[Expression, ...]) -> Expression:
         if len(arguments) != (2 if node.function == "nullif" else 1):
             raise self.refusal(
-                node.at, f"{node.function} with {len(arguments)} arguments", f"write {node.function}(value)"
+                node.at, f"{node.function} does not take {len(arguments)} arguments", f"write {node.function}(value)"
             )
         if node.function == "nullif":
             return self.nullif(node, *arguments)
@@ -99,7 +101,9 @@ class Scope:
         if value.type == "unknown":
             value = self.constant(value, "double precision", node.at)
         if value.type not in NUMBERS:
-            raise self.refusal(node.at, f"{node.function} of {value.type}", "cast the argument to double precision")
+            raise self.refusal(
+                node.at, f"{node.function}({value.type}) is not supported", "cast the argument to double precision"
+            )
         if node.function == "sqrt":
             value = self.coerce(value, "double precision", node.at)
         return Operation(node.function, (value,), value.type)
@@ -108,7 +112,9 @@ class Scope:
         if isinstance(value, Constant) and value.type == "numeric":
             return Constant(str(-Decimal(str(value.value))), "numeric")
         if value.type not in NUMBERS:
-            raise self.refusal(node.at, f"the operator - of {value.type}", "cast the value to double precision")
+            raise self.refusal(
+                node.at, f"the operator - does not take {value.type}", "cast the value to double precision"
+            )
         return Operation("negative", (value,), value.type)
 
     def nullif(self, node: Apply, left: Expression, right: Expression) -> Expression:
@@ -131,7 +137,7 @@ class Scope:
         kind = self.common(node, left, right)
         if kind == TEXT and node.function not in ("=", "<>", "nullif"):
             raise self.refusal(
-                node.at, f"{node.function} of texts, whose order is the database's", "compare with = or <>"
+                node.at, f"the order of texts, {node.function}, is not supported", "compare with = or <>"
             )
         return self.coerce(left, kind, node.at), self.coerce(right, kind, node.at)
 
@@ -145,7 +151,9 @@ class Scope:
             if known and known not in ("numeric", TIME):
                 return known
             raise self.refusal(
-                node.at, f"{_spoken(node)} of {left.type} and {right.type}", "cast one side, as in value::real"
+                node.at,
+                f"{_spoken(node)} does not take {left.type} and {right.type}",
+                "cast one side, as in value::real",
             )
         if types <= {"integer", "bigint"}:
             return "bigint"
@@ -153,13 +161,17 @@ class Scope:
             if types & set(FLOATS):
                 return "double precision"
             raise self.refusal(
-                node.at, f"{_spoken(node)} of {left.type} and {right.type}", "cast one side to double precision"
+                node.at,
+                f"{_spoken(node)} does not take {left.type} and {right.type}",
+                "cast one side to double precision",
             )
         raise self.mismatch(node, left, right)
 
     def mismatch(self, node: Apply, left: Expression, right: Expression) -> ViewError:
         return self.refusal(
-            node.at, f"{_spoken(node)} of {left.type} and {right.type}", "cast one side so that the types fit"
+            node.at,
+            f"{_spoken(node)} does not take {left.type} and {right.type}",
+            "cast one side so that the types fit",
         )
 
     def cast(self, value: Expression, node: Cast) -> Expression:
@@ -168,7 +180,11 @@ class Scope:
             return self.constant(value, kind, node.at)
         pairs = {(a, b) for a in NUMBERS for b in NUMBERS} | {("boolean", "integer"), ("integer", "boolean")}
         if value.type != kind and (value.type, kind) not in pairs:
-            raise self.refusal(node.at, f"a cast from {value.type} to {kind}", f"cast a column of {', '.join(NUMBERS)}")
+            raise self.refusal(
+                node.at,
+                f"a cast from {value.type} to {kind} is not supported",
+                f"cast a column of {', '.join(NUMBERS)}",
+            )
         return self.coerce(value, kind, node.at)
 
     def coerce(self, value: Expression, kind: str, at: int) -> Expression:

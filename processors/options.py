@@ -31,10 +31,10 @@ def read_options(place: Place, options: Iterable[Option]) -> Options:
     found: dict[str, int] = {}
     for option in options:
         if option.name in found:
-            raise place.refusal(option.at, f"the option {option.name} twice", "keep one")
+            raise place.refusal(option.at, f"the option {option.name} stands twice", "keep one")
         if option.name == "generation":
             if not isinstance(option.value, int) or not 1 <= option.value <= GENERATION_MAX:
-                raise place.refusal(option.at, f"generation {option.value!r}", f"use 1 to {GENERATION_MAX}")
+                raise place.refusal(option.at, f"generation cannot be {option.value!r}", f"use 1 to {GENERATION_MAX}")
             found[option.name] = option.value
         elif option.name in BOUNDS_US:
             found[option.name] = _span(place, option)
@@ -56,7 +56,7 @@ def _span(place: Place, option: Option) -> int:
     except SpanError as error:
         raise place.refusal(option.at, f"{option.name}: {error}", f"write {option.name} = '1 second'") from None
     if not least <= us <= most:
-        raise place.refusal(option.at, f"{option.name} of {us} µs", f"use {least} to {most} microseconds")
+        raise place.refusal(option.at, f"{option.name} cannot be {us} µs", f"use {least} to {most} microseconds")
     return us
 
 

@@ -107,6 +107,8 @@ def _everywhere(mask: Bools, count: int) -> Bools:
 
 def load_views(folder: Path, streams: Mapping[str, Stream]) -> dict[str, Plan]:
     """Read every `.sql` file of a folder; the plans by name of the view."""
+    if not folder.is_dir():
+        raise ViewError(f"{folder}: is no folder; put the views' .sql files there, or set STROBE_VIEWS")
     plans: dict[str, Plan] = {}
     for path in sorted(folder.glob("*.sql")):
         try:
@@ -134,7 +136,7 @@ def _plan(place: Place, definition: Definition, streams: Mapping[str, Stream]) -
     query, window = definition.query, definition.query.source
     if not isinstance(window, Window):
         remedy = "write TUMBLE(stream, time, INTERVAL '1 second') or HOP(…)"
-        raise place.refusal(window.at, "FROM without a window", remedy)
+        raise place.refusal(window.at, "FROM is without a window", remedy)
     readings = relations.read(window.of)
     if window.alias:
         readings = replace(readings, names=frozenset({window.alias}))

@@ -35,14 +35,16 @@ class Relations:
     def define(self, name: syntax.Relation, select: Select) -> None:
         """Take a common table expression; later ones may read it."""
         if name.name in self.tables:
-            raise self.place.refusal(name.at, f"{name.name} twice in WITH", "give each its own name")
+            raise self.place.refusal(name.at, f"WITH defines {name.name} twice", "give each its own name")
         found = self.select(select)
         self.tables[name.name] = Readings(found.stream, frozenset({name.name}), found.columns, found.where)
 
     def read(self, source: syntax.Relation | Select | Window) -> Readings:
         if isinstance(source, Window):
             raise self.place.refusal(
-                source.at, f"{source.function.upper()} inside WITH or a sub-select", "put it into the outer FROM"
+                source.at,
+                f"{source.function.upper()} inside WITH or a sub-select is not supported",
+                "put it into the outer FROM",
             )
         found = self.select(source) if isinstance(source, Select) else self.named(source)
         names = frozenset({source.alias}) if source.alias else found.names
@@ -61,7 +63,7 @@ class Relations:
         if select.group:
             raise self.place.refusal(
                 select.group[0].at,
-                "GROUP BY inside WITH or a sub-select",
+                "GROUP BY inside WITH or a sub-select is not supported",
                 "aggregate in the outer SELECT: it is one view",
             )
         found = self.read(select.source)
@@ -71,9 +73,9 @@ class Relations:
             refuse_aggregates(self.place, item.expression)
             name = item.name or implied_name(item.expression)
             if not name:
-                raise self.place.refusal(item.at, "a column without a name", "add AS and a name")
+                raise self.place.refusal(item.at, "the column has no name", "add AS and a name")
             if name in columns:
-                raise self.place.refusal(item.at, f"a second column {name}", "give it another name with AS")
+                raise self.place.refusal(item.at, f"there is another column {name}", "give it another name with AS")
             columns[name] = scope.bind(item.expression)
         where = found.where
         if select.where is not None:
@@ -87,7 +89,9 @@ def refuse_aggregates(place: Place, node: syntax.Expression) -> None:
     if isinstance(node, Apply):
         if node.function in AGGREGATES:
             raise place.refusal(
-                node.at, f"the aggregate {node.function} here", "aggregate in the outer SELECT list only"
+                node.at,
+                f"the aggregate {node.function} cannot stand here",
+                "aggregate in the outer SELECT list, and not twice",
             )
         for argument in node.arguments:
             refuse_aggregates(place, argument)

@@ -6,7 +6,7 @@ from typing import Literal
 from processors import syntax
 from processors.aggregates import AGGREGATES
 from processors.aggregates.shape import Aggregate
-from processors.binding import Scope, nearest
+from processors.binding import Scope
 from processors.expressions import TEXT, Expression, Input
 from processors.options import check_name
 from processors.relations import Readings, implied_name, refuse_aggregates
@@ -71,7 +71,9 @@ class Selection:
         time = self.scope.column(window.time)
         if not isinstance(time, Input) or time.role != "time":
             name = self.readings.stream.time.name
-            raise self.place.refusal(window.time.at, f"windows over {window.time}", f"use the stream's time, {name}")
+            raise self.place.refusal(
+                window.time.at, f"windows go over the stream's time, not {window.time}", f"write {name}"
+            )
         spans: list[int] = []
         for interval in window.intervals:
             try:
@@ -80,19 +82,19 @@ class Selection:
                 raise self.place.refusal(interval.at, str(error), "write INTERVAL '1 second'") from None
             if spans[-1] < PANE_US_MIN:
                 raise self.place.refusal(
-                    interval.at, f"windows of {spans[-1]} µs", f"use at least {PANE_US_MIN} microseconds"
+                    interval.at, f"a window of {spans[-1]} µs is too short", f"use at least {PANE_US_MIN} microseconds"
                 )
         hop_us, size_us = spans[0], spans[-1]
         if size_us % hop_us:
             raise self.place.refusal(
                 window.intervals[-1].at,
-                "a size that is no multiple of the hop",
-                "write HOP(stream, time, hop, size) so",
+                f"the size {window.intervals[-1].text!r} is no multiple of the hop {window.intervals[0].text!r}",
+                "write HOP(stream, time, hop, size)",
             )
         if size_us // hop_us > PANES_MAX:
             raise self.place.refusal(
                 window.intervals[0].at,
-                f"{size_us // hop_us} hops in a window",
+                f"a window of {size_us // hop_us} hops is too long",
                 f"use at most {PANES_MAX}: a longer hop",
             )
         return hop_us, size_us
@@ -107,13 +109,15 @@ class Selection:
                 continue
             column = self.scope.column(name)
             if not isinstance(column, Input) or column.role != "instrument":
-                raise self.place.refusal(name.at, f"GROUP BY {name}", f"only the instrument can be: {wanted}")
+                raise self.place.refusal(name.at, f"GROUP BY {name} is not supported", f"write {wanted}")
             group[name.name] = column
         if len(group) != 1 or not {name.name for name in query.group} & set(BOUNDS):
             at = query.group[0].at if query.group else query.at
             missing = "without the instrument" if not group else "without the window"
             raise self.place.refusal(
-                at, f"GROUP BY {missing}" if len(group) < 2 else "the instrument twice", f"write {wanted}"
+                at,
+                f"GROUP BY is {missing}" if len(group) < 2 else "GROUP BY names the instrument twice",
+                f"write {wanted}",
             )
         return group
 
@@ -128,21 +132,21 @@ class Selection:
             if isinstance(column, Name) and column.name in BOUNDS:
                 if name != column.name or column.name not in grouped:
                     raise self.place.refusal(
-                        item.at, f"{column} renamed or not in GROUP BY", f"write {column}, and GROUP BY {column}"
+                        item.at, f"{column} is renamed, or not in GROUP BY", f"write {column}, and GROUP BY {column}"
                     )
             else:
                 found.append(self.column(item, name, group))
                 check_name(self.place, item.at, name, "column", taken=())
             if name in names:
-                raise self.place.refusal(item.at, f"a second column {name}", "give it another name with AS")
+                raise self.place.refusal(item.at, f"there is another column {name}", "give it another name with AS")
             names.add(name)
         for missing in (*group, *BOUNDS):
             if not any(isinstance(i.expression, Name) and i.expression.name == missing for i in self.query.items):
-                raise self.place.refusal(self.query.at, f"a SELECT list without {missing}", "add it")
+                raise self.place.refusal(self.query.at, f"the SELECT list is without {missing}", "add it")
         if len(names) > OUTPUTS_MAX:
-            raise self.place.refusal(self.query.at, f"{len(names)} columns", f"use at most {OUTPUTS_MAX}")
+            raise self.place.refusal(self.query.at, f"{len(names)} columns are too many", f"use at most {OUTPUTS_MAX}")
         if not any(isinstance(column, Aggregation) for column in found):
-            raise self.place.refusal(self.query.at, "a SELECT list without an aggregate", "add count(*) AS count")
+            raise self.place.refusal(self.query.at, "the SELECT list is without an aggregate", "add count(*) AS count")
         return found
 
     def column(self, item: Item, name: str, group: dict[str, Input]) -> GroupColumn | Aggregation:
@@ -151,7 +155,7 @@ class Selection:
             column = self.scope.column(node)
             if node.name not in group or not isinstance(column, Input):
                 raise self.place.refusal(
-                    node.at, f"{node} stands neither in GROUP BY nor in an aggregate", f"write avg({node}), say"
+                    node.at, f"{node} stands neither in GROUP BY nor in an aggregate", f"write avg({node}), for example"
                 )
             return GroupColumn(name, "text" if column.type == TEXT else "bigint", column.field.name)
         if not isinstance(node, Apply) or node.function not in AGGREGATES:
@@ -160,12 +164,12 @@ class Selection:
 
     def no_aggregate(self, node: syntax.Expression) -> ViewError:
         if isinstance(node, Apply) and node.function.isidentifier() and node.function not in ("and", "or", "not"):
-            known = nearest(node.function, AGGREGATES)
+            known = f"use one of {', '.join(AGGREGATES)}"
             return self.place.refusal(node.at, f"{node.function} is no aggregate of views", known)
         return self.place.refusal(
             node.at,
-            "an expression around or beside aggregates",
-            "aggregate alone here, and compute in a query on the view",
+            "an expression that is no aggregate is not supported",
+            "write the aggregate alone, and compute in a query on the view",
         )
 
     def argument(self, node: Apply) -> Expression | None:
@@ -173,7 +177,7 @@ class Selection:
             return None
         if node.star or len(node.arguments) != 1:
             raise self.place.refusal(
-                node.at, f"{node.function} with {'*' if node.star else len(node.arguments)} for arguments",
+                node.at, f"{node.function} does not take {'*' if node.star else f'{len(node.arguments)} arguments'}",
                 f"write {node.function}(value)",
             )  # fmt: skip
         refuse_aggregates(self.place, node.arguments[0])
@@ -182,6 +186,6 @@ class Selection:
             return argument
         if argument.type not in ("real", "double precision"):
             raise self.place.refusal(
-                node.at, f"{node.function} of {argument.type}", "cast the argument to double precision"
+                node.at, f"{node.function}({argument.type}) is not supported", "cast the argument to double precision"
             )
         return argument

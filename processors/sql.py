@@ -40,7 +40,7 @@ class _Reader(Terms):
 
     def statements(self) -> list[Tree]:
         if "\0" in self.place.text:
-            raise self.refusal(self.place.text.index("\0"), "a NUL character", "remove it")
+            raise self.refusal(self.place.text.index("\0"), "the file holds a NUL character", "remove it")
         try:
             return list(postgast.parse(self.place.text).stmts)
         except postgast.PgQueryError as error:
@@ -55,22 +55,26 @@ class _Reader(Terms):
             text = self.place.text
             while second < len(text) - 1 and (text[second].isspace() or text[second] == ";"):
                 second += 1
-            raise self.refusal(second, f"{len(statements)} statements", f"a file holds one: {VIEW}")
+            raise self.refusal(second, f"the file holds {len(statements) or 'no'} statements", f"write one: {VIEW}")
         kind, statement = inner(statements[0].stmt)
         if kind != "create_table_as_stmt" or enum(statement, "objtype") != "OBJECT_MATVIEW":
             raise self.refusal(self.first(), "the statement creates no materialized view", f"write {VIEW}")
         into = statement.into
         at = self.at(into.rel.location)
         if into.rel.schemaname:
-            raise self.refusal(at, f"the name {into.rel.schemaname}.{into.rel.relname}", "write it without a schema")
+            raise self.unsupported(at, f"a schema, {into.rel.schemaname},", "write the view's name alone")
         if statement.if_not_exists:
-            raise self.refusal(self.word("if"), "IF NOT EXISTS", "leave it out: loading a file twice changes nothing")
+            raise self.unsupported(
+                self.word("if"), "IF NOT EXISTS", "leave it out: loading a file twice changes nothing"
+            )
         if into.col_names:
-            raise self.refusal(at, "column names after the view's name", "name columns with AS in the SELECT list")
+            raise self.unsupported(
+                at, "a list of column names after the view's name", "name columns with AS in the SELECT list"
+            )
         if into.skip_data:
-            raise self.refusal(self.word("no"), "WITH NO DATA", "leave it out: a view begins with what it reads")
+            raise self.unsupported(self.word("no"), "WITH NO DATA", "leave it out: a view begins with what it reads")
         if into.table_space_name or into.access_method:
-            raise self.refusal(self.word("tablespace", "using"), "TABLESPACE or USING", "leave it out")
+            raise self.unsupported(self.word("tablespace", "using"), "TABLESPACE or USING", "leave it out")
         query = statement.query.select_stmt
         tables = tuple(self.table(cte) for cte in self.ctes(query))
         options = tuple(self.option(inner(option)[1]) for option in into.options)
@@ -92,17 +96,21 @@ class _Reader(Terms):
             return Option(at, option.defname, value.ival)
         if kind == "string":
             return Option(at, option.defname, value.sval)
-        raise self.refusal(at, f"the value of {option.defname}", "write a whole number or a quoted text")
+        raise self.refusal(
+            at, f"the value of {option.defname} is neither number nor text", "write a whole number or a quoted text"
+        )
 
     def ctes(self, query: Tree) -> Iterable[Tree]:
         if query.with_clause.recursive:
-            raise self.refusal(self.word("recursive"), "WITH RECURSIVE", "write WITH: a view reads one stream once")
+            raise self.unsupported(self.word("recursive"), "WITH RECURSIVE", "write WITH: a view reads one stream once")
         return (inner(cte)[1] for cte in query.with_clause.ctes)
 
     def table(self, cte: Tree) -> tuple[Relation, Select]:
         at = self.at(cte.location)
         if cte.aliascolnames:
-            raise self.refusal(at, f"column names after {cte.ctename}", "name columns with AS in the SELECT list")
+            raise self.unsupported(
+                at, f"a list of column names after {cte.ctename}", "name columns with AS in the SELECT list"
+            )
         kind, query = inner(cte.ctequery)
         if kind != "select_stmt":
             raise self.refusal(at, f"{cte.ctename} is no SELECT", "select from the stream")
@@ -112,17 +120,17 @@ class _Reader(Terms):
         operation = enum(query, "op")
         if operation != "SETOP_NONE":
             word = operation.removeprefix("SETOP_").lower()
-            raise self.refusal(self.word(word), word.upper(), "write one view for each SELECT")
+            raise self.unsupported(self.word(word), word.upper(), "write one view for each SELECT")
         for clause, word, remedy in CLAUSES:
             present = getattr(query, clause)
             if query.HasField(clause) if not hasattr(present, "__len__") else len(present):
-                raise self.refusal(self.word(word), word.upper() + (" BY" if word == "order" else ""), remedy)
+                raise self.unsupported(self.word(word), word.upper() + (" BY" if word == "order" else ""), remedy)
         if not outermost and query.HasField("with_clause"):
-            raise self.refusal(
+            raise self.unsupported(
                 self.at(query.with_clause.location), "WITH inside a sub-select", "put it before the outer SELECT"
             )
         if not query.target_list:
-            raise self.refusal(self.word("select"), "an empty SELECT list", "name the columns")
+            raise self.refusal(self.word("select"), "the SELECT list is empty", "name the columns")
         items = tuple(self.item(inner(item)[1]) for item in query.target_list)
         where = self.expression(query.where_clause) if query.HasField("where_clause") else None
         group = tuple(self.group(column) for column in query.group_clause)
@@ -132,25 +140,27 @@ class _Reader(Terms):
         kind, value = inner(item.val)
         at = self.at(item.location)
         if kind == "column_ref" and inner(value.fields[-1])[0] == "a_star":
-            raise self.refusal(at, "*", "name the columns, so that the view stays the same when the stream gains one")
+            raise self.unsupported(
+                at, "*", "name the columns, so that the view stays the same when the stream gains one"
+            )
         return Item(at, item.name, self.expression(item.val))
 
     def group(self, node: Tree) -> Name:
         kind, value = inner(node)
         if kind in SPOKEN:
-            raise self.unsupported(kind, value)
+            raise self.unknown(kind, value)
         expression = self.expression(node)
         if not isinstance(expression, Name):
-            raise self.refusal(
+            raise self.unsupported(
                 expression.at, "GROUP BY something that is no column", "name it in a WITH clause, and group by the name"
             )
         return expression
 
     def source(self, query: Tree, at: int) -> Relation | Window | Select:
         if not query.from_clause:
-            raise self.refusal(at, "SELECT without FROM", "select from a stream")
+            raise self.unsupported(at, "SELECT without FROM", "select from a stream")
         if len(query.from_clause) > 1:
-            raise self.refusal(
+            raise self.unsupported(
                 self.word("from"),
                 "FROM with more than one relation",
                 "a view reads one stream: write one view for each",
@@ -160,7 +170,7 @@ class _Reader(Terms):
     def relation(self, node: Tree) -> Relation | Window | Select:
         kind, value = inner(node)
         if kind == "join_expr":
-            raise self.refusal(
+            raise self.unsupported(
                 self.word("join"),
                 "JOIN",
                 "a view reads one stream: write one view for each, and join them when reading",
@@ -168,21 +178,21 @@ class _Reader(Terms):
         if kind == "range_var":
             at = self.at(value.location)
             if value.schemaname:
-                raise self.refusal(at, f"{value.schemaname}.{value.relname}", "write the stream's name alone")
+                raise self.unsupported(at, f"a schema, {value.schemaname},", "write the stream's name alone")
             return Relation(at, value.relname, self.alias(value))
         if kind == "range_subselect":
             if value.lateral:
-                raise self.refusal(self.word("lateral"), "LATERAL", "leave it out")
+                raise self.unsupported(self.word("lateral"), "LATERAL", "leave it out")
             select = self.select(inner(value.subquery)[1])
             return Select(select.at, select.items, select.source, select.where, select.group, self.alias(value))
         if kind == "range_function" and len(value.functions) == 1:
             return self.window(inner(value.functions[0].list.items[0])[1], self.alias(value))
-        raise self.refusal(self.word("from"), "this kind of FROM", "select from a stream, TUMBLE or HOP")
+        raise self.unsupported(self.word("from"), "this kind of FROM", "select from a stream, TUMBLE or HOP")
 
     def alias(self, node: Tree) -> str:
         if node.alias.colnames:
-            raise self.refusal(
-                self.word("from"), "column names after an alias", "name columns with AS in the SELECT list"
+            raise self.unsupported(
+                self.word("from"), "a list of column names after an alias", "name columns with AS in the SELECT list"
             )
         return str(node.alias.aliasname)
 
@@ -195,11 +205,13 @@ class _Reader(Terms):
             "hop": "HOP(stream, time, INTERVAL 'hop', INTERVAL 'size')",
         }
         if name == "session":
-            raise self.refusal(at, "SESSION", f"session windows are not built yet: write {shapes['tumble']}")
+            raise self.unsupported(at, "SESSION", f"session windows are not built yet: write {shapes['tumble']}")
         if name not in shapes:
-            raise self.refusal(at, f"{name or 'this function'} in FROM", f"write {shapes['tumble']} or {shapes['hop']}")
+            raise self.unsupported(
+                at, f"{name or 'this function'} in FROM", f"write {shapes['tumble']} or {shapes['hop']}"
+            )
         if len(call.args) != (3 if name == "tumble" else 4):
-            raise self.refusal(at, f"{name.upper()} with {len(call.args)} arguments", f"write {shapes[name]}")
+            raise self.refusal(at, f"{name.upper()} does not take {len(call.args)} arguments", f"write {shapes[name]}")
         kind, of = inner(call.args[0])
         relation: Relation | Select
         if kind == "sub_link" and enum(of, "sub_link_type") == "EXPR_SUBLINK":
@@ -225,6 +237,8 @@ class _Reader(Terms):
             at = self.at(value.location)
             if within == "a_const" and value.WhichOneof("val") == "sval":
                 if cast.type_name.typmods:
-                    raise self.refusal(at, "an interval with its unit outside the quotes", "write INTERVAL '1 second'")
+                    raise self.unsupported(
+                        at, "an interval with its unit outside the quotes", "write INTERVAL '1 second'"
+                    )
                 return Interval(at, value.sval.sval)
-        raise self.refusal(self.expression(node).at, "a size that is no interval", f"write {shape}")
+        raise self.refusal(self.expression(node).at, "the size is no interval", f"write {shape}")

@@ -21,7 +21,7 @@ SPOKEN = {  # what the tree calls a thing, what its author calls it, and what to
     "boolean_test": ("IS TRUE or IS FALSE", "write the condition alone, or NOT"),
     "sub_link": ("a sub-query in an expression", "a view reads one stream, reading by reading"),
     "sqlvalue_function": (
-        "the time or name of now",
+        "CURRENT_TIMESTAMP, CURRENT_USER or the like",
         "a view is a function of the record: use the stream's own columns",
     ),
     "a_array_expr": ("ARRAY", "use single values"),
@@ -63,6 +63,9 @@ class Terms:
     def refusal(self, at: int, wrong: str, remedy: str) -> ViewError:
         return self.place.refusal(at, wrong, remedy)
 
+    def unsupported(self, at: int, construct: str, remedy: str) -> ViewError:
+        return self.refusal(at, f"{construct} is not supported", remedy)
+
     def at(self, location: int) -> int:
         """Character from the parser's byte."""
         location = max(location, 0)
@@ -86,16 +89,18 @@ class Terms:
             return self.cast(value)
         if kind == "func_call":
             return self.call(value)
-        raise self.unsupported(kind, value)
+        raise self.unknown(kind, value)
 
-    def unsupported(self, kind: str, value: Tree) -> ViewError:
-        wrong, remedy = SPOKEN.get(kind, (kind.replace("_", " "), "use columns, + - * /, comparisons, AND, OR, NOT"))
-        return self.refusal(self.at(getattr(value, "location", 0)), wrong, remedy)
+    def unknown(self, kind: str, value: Tree) -> ViewError:
+        construct, remedy = SPOKEN.get(
+            kind, (kind.replace("_", " "), "use columns, + - * /, comparisons, AND, OR, NOT")
+        )
+        return self.unsupported(self.at(_location(value)), construct, remedy)
 
     def column(self, value: Tree) -> Name:
         at, parts = self.at(value.location), [inner(part) for part in value.fields]
         if len(parts) > 2 or any(kind != "string" for kind, _ in parts):
-            raise self.refusal(at, "a column with more than one dot, or *", "write column or relation.column")
+            raise self.unsupported(at, "a column with more than one dot, or a star,", "write column or relation.column")
         names = [part.sval for _, part in parts]
         return Name(at, names[-1], names[0] if len(names) == 2 else "")
 
@@ -116,22 +121,22 @@ class Terms:
             if whole is not None and -(2**63) <= whole < 2**63:
                 return Literal(at, whole, "bigint")
             return Literal(at, text, "numeric")
-        raise self.refusal(at, "a bit string", "write a number")
+        raise self.unsupported(at, "a bit string", "write a number")
 
     def operator(self, value: Tree) -> Expression:
         at, kind = self.at(value.location), enum(value, "kind")
         if kind in KINDS:
-            raise self.refusal(at, *KINDS[kind])
+            raise self.unsupported(at, *KINDS[kind])
         name = inner(value.name[-1])[1].sval
         if kind not in ("AEXPR_OP", "AEXPR_NULLIF"):
-            raise self.refusal(at, f"{name} ANY, ALL or the like", "compare single values")
+            raise self.unsupported(at, f"{name} ANY or {name} ALL", "compare single values")
         right = self.expression(value.rexpr)
         if kind == "AEXPR_NULLIF":
             return Apply(at, "nullif", (self.expression(value.lexpr), right))
         if not value.HasField("lexpr") and name in "+-":
             return Apply(at, "negative", (right,)) if name == "-" else right
         if name not in OPERATORS or not value.HasField("lexpr"):
-            raise self.refusal(at, f"the operator {name}", f"use {' '.join(OPERATORS)}")
+            raise self.unsupported(at, f"the operator {name}", f"use {' '.join(OPERATORS)}")
         return Apply(at, name, (self.expression(value.lexpr), right))
 
     def cast(self, value: Tree) -> Cast:
@@ -139,7 +144,7 @@ class Terms:
         name = inner(value.type_name.names[-1])[1].sval
         plain = not (value.type_name.typmods or value.type_name.array_bounds)
         if name not in TYPES or not plain:
-            raise self.refusal(
+            raise self.unsupported(
                 at, f"a cast to {name}{'' if plain else '(…)'}", f"cast to one of {', '.join(TYPES.values())}"
             )
         return Cast(at, self.expression(value.arg), TYPES[name])
@@ -148,7 +153,7 @@ class Terms:
         at = self.at(value.location)
         name = inner(value.funcname[-1])[1].sval
         if value.HasField("over"):
-            raise self.refusal(
+            raise self.unsupported(
                 at, f"{name}(…) OVER", "take the windows from TUMBLE or HOP in FROM: HOP gives rolling ones"
             )
         for present, wrong, remedy in (
@@ -160,7 +165,7 @@ class Terms:
             (name in IMPURE, f"{name}()", "a view is a function of the record: use the stream's own columns"),
         ):
             if present:
-                raise self.refusal(at, wrong, remedy)
+                raise self.unsupported(at, wrong, remedy)
         return Apply(at, name, tuple(self.expression(argument) for argument in value.args), star=value.agg_star)
 
 
@@ -173,3 +178,16 @@ def inner(node: Tree) -> tuple[str, Tree]:
 def enum(message: Tree, field: str) -> str:
     descriptor = message.DESCRIPTOR.fields_by_name[field].enum_type
     return str(descriptor.values_by_number[getattr(message, field)].name)
+
+
+def _location(value: Tree) -> int:
+    """Where a node stands; of one that does not say it, where the first part that does."""
+    if getattr(value, "location", -1) >= 0:
+        return int(value.location)
+    for field, content in value.ListFields():
+        if field.message_type is not None:
+            for part in content if hasattr(content, "__len__") else (content,):
+                location = _location(part)
+                if location >= 0:
+                    return location
+    return -1
