@@ -240,7 +240,7 @@ class _Compiler:
             unit = avro.get("logicalType", "")
             if kind not in ("int", "long") or unit in _NOT_INSTANTS or str(unit).startswith("local-"):
                 return None
-            return _OP_BY_TIME[unit if unit in _OP_BY_TIME else _unit(slot.avro["type"])]
+            return _OP_BY_TIME[unit if unit in _OP_BY_TIME else time_unit(slot.avro["type"])]
         if slot.role in ("run", "trigger"):  # long in columns, whatever the stream says
             return k.LONG if kind in ("int", slot.field.type) else None
         return _OP_BY_TYPES.get((kind, slot.field.type))
@@ -308,17 +308,17 @@ class _Compiler:
 def default_bits(slot: Slot, default: Any) -> int:  # noqa: ANN401 - parsed JSON
     """The bits of a default's cell, as a signed number."""
     if slot.field.type == "timestamp":
-        unit = _unit(slot.avro["type"])
+        unit = time_unit(slot.avro["type"])
         default = default * 1000 if unit == "timestamp-millis" else default
         return int(default) // (1000 if unit == "timestamp-nanos" else 1)
     packed = NUMPY_TYPES[slot.field.type].type(default).tobytes().ljust(8, b"\0")
     return int(struct.unpack("<q", packed)[0])
 
 
-def _unit(avro: Any) -> str:  # noqa: ANN401 - parsed JSON
+def time_unit(avro: Any) -> str:  # noqa: ANN401 - parsed JSON
     """The logical type of a timestamp of the stream, null or not."""
     if isinstance(avro, list):
-        return _unit(next(branch for branch in avro if branch != "null"))
+        return time_unit(next(branch for branch in avro if branch != "null"))
     return str(avro["logicalType"])
 
 
