@@ -6,11 +6,16 @@ from pathlib import Path
 import fastavro
 import pytest
 
+from processors.plan import load_views
+from processors.records import group_bytes, row_key
+from processors.rows import row_schema
 from schemas.settings import Settings
 from schemas.stream import Stream, build_stream, load_streams
 from schemas.topics import (
     RECORD_BYTES_MAX,
     STREAM_BYTES,
+    VIEW_BYTES,
+    VIEW_RETENTION_HOURS,
     TopicSpec,
     partials_topic,
     seen_topic,
@@ -102,6 +107,19 @@ def test_twenty_gigabytes_last_the_days_that_the_arithmetic_states() -> None:
     assert 970 < record_bytes < 990
     days = STREAM_BYTES / (record_bytes * 4 * 10 * DAY_S)
     assert 5.8 < days < 6.0
+
+
+def test_a_views_topic_keeps_the_rows_of_its_hours_once_they_are_compacted() -> None:
+    plan = load_views(Settings().views, STREAMS)["bpm_1s"]
+    filled = {"instrument_id": "bpm001", "mark_partition": None, "mark_offset": None, "closed": True, "live": True}
+    schema = row_schema(plan, STREAMS["bpm"])
+    body = BytesIO()
+    row = {field["name"]: 1 for field in schema["fields"]} | filled
+    fastavro.schemaless_writer(body, fastavro.parse_schema(schema), row)
+    key = row_key(1_763_689_500, bytes(16), group_bytes(["bpm001"]))
+    row_bytes = 5 + len(body.getvalue()) + len(key) + 10  # Kafka's own, in a batch of many
+    assert 280 < row_bytes < 320
+    assert row_bytes * 120 * VIEW_RETENTION_HOURS * 3600 < VIEW_BYTES
 
 
 def test_an_acknowledged_record_outlives_a_broker_where_there_are_three() -> None:
