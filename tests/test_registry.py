@@ -304,3 +304,19 @@ def test_an_address_without_the_path_is_told_from_a_registry(stack: "Stack") -> 
     url = stack.settings().registry.split("/apis/")[0]
     with pytest.raises(RegistryError, match="/apis/ccompat/v7"):
         Registry(url, PATIENCE_S).subjects()
+
+
+@pytest.mark.stack
+def test_when_the_real_registry_goes_away_known_numbers_go_on_and_new_ones_wait(
+    registry: Registry, subject: str, stack: "Stack"
+) -> None:
+    known, new = registry.register(subject, BPM), registry.register(subject, changed(temperature=OPTIONAL))
+    assert registry.schema(known)["name"] == "BpmTrigger"
+    stack.kill("registry")
+    try:
+        assert registry.schema(known)["name"] == "BpmTrigger"
+        with pytest.raises(RegistryAwayError):
+            registry.schema(new)
+    finally:
+        stack.start("registry")
+    assert registry.schema(new)["fields"][-1]["name"] == "readings"
