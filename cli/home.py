@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from cli.failure import UserMistakeError
+from deploy.local.home import default_home
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,7 @@ class Home:
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Self:
         """For root not below its home folder: PostgreSQL runs as another user and could not reach it there."""
-        named = environ.get("STROBE_HOME")
-        if named:
-            return cls(Path(named).expanduser().absolute())
-        return cls(Path("/var/lib/strobe") if os.geteuid() == 0 else Path.home() / ".local/share/strobe")
+        return cls(default_home(environ, os.geteuid()))
 
     def make(self) -> None:
         try:
@@ -49,6 +47,11 @@ class Home:
     def lock(self) -> Path:
         """Held by the one supervisor of this home; holds its process id."""
         return self.run / "supervisor.pid"
+
+    @property
+    def addresses(self) -> Path:
+        """Where the servers of the last run answer, with passwords."""
+        return self.run / "servers.json"
 
     def status_file(self, stage: str) -> Path:
         return self.run / f"{stage}.json"

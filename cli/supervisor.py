@@ -37,12 +37,17 @@ class Supervisor:
     """
 
     def __init__(
-        self, stages: Sequence[Stage], say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self,
+        stages: Sequence[Stage],
+        say: Callable[[str], None],
+        started: Callable[[Stage, int], None] = lambda _stage, _pid: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stages = {stage.name: stage for stage in stages}
         self.lives = {stage.name: Life() for stage in stages}
         self._children: dict[str, Child] = {}
         self._say = say
+        self._started = started
         self._clock = clock
 
     def start(self) -> None:
@@ -93,11 +98,14 @@ class Supervisor:
 
     def _start(self, stage: Stage) -> None:
         try:
-            self._children[stage.name] = Child(stage.command, stage.environ, stage.log_file, stage.folder)
+            child = Child(stage.command, stage.environ, stage.log_file, stage.folder)
         except OSError as error:  # no memory, no process ids, a full disk: as a death, tried again later
             self._say(f"{stage.name} cannot be started: {error}")
             self._children.pop(stage.name, None)
             self.lives[stage.name] = self.lives[stage.name].exited(self._clock(), 127)
+            return
+        self._children[stage.name] = child
+        self._started(stage, child.pid)
 
     def _tell_exit(self, name: str, life: Life) -> None:
         if life.state is State.BACKING_OFF:

@@ -1,0 +1,130 @@
+"""How an overview looks: one table that stays in place on a terminal, one line a stage now and then elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from cli.overview import Overview, StageView
+
+PLAIN_EVERY_S = 10.0  # a log is read later: a line a stage every 10 s is plenty
+COLOURS = {"running": "green", "starting": "yellow", "backing off": "red", "stopping": "yellow"}
+
+EXAMPLES = (
+    ("the last reading of each instrument", "SELECT * FROM bpm_latest"),
+    ("position, second by second", "SELECT window_start, x_mean, x_stddev FROM bpm_1s ORDER BY 1 DESC LIMIT 10"),
+    ("is every part alive?", "SELECT * FROM pipeline_health"),
+    ("what could not be taken in", "SELECT reason, count(*) FROM dead_letters GROUP BY 1"),
+)
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """Three digits are enough on a screen; a dash where nothing is known."""
+    if value is None:
+        return "-"
+    text = f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+    return f"{text} {unit}".rstrip()
+
+
+def stage_line(stage: StageView) -> str:
+    """One stage in one line, for logs."""
+    parts = [
+        f"{stage.stage:11} {stage.state:11}",
+        f"{number(stage.rate_hz, '/s'):>10}",
+        f"lag {number(stage.lag)}",
+        f"fresh {number(stage.freshness_s, 's')}",
+        f"errors {number(stage.errors)}",
+        f"restarts {stage.restarts}",
+    ]
+    return "  ".join(parts) + (f"  {stage.note}" if stage.note else "")
+
+
+def table(overview: Overview) -> Table:
+    shown = Table(expand=False, title=f"Strobe, {overview.phase}  ({overview.home})", title_justify="left")
+    shown.add_column("stage")
+    shown.add_column("state")
+    for name in ("readings/s", "lag", "freshness", "errors", "restarts"):
+        shown.add_column(name, justify="right")
+    shown.add_column("note", overflow="ellipsis", no_wrap=True, max_width=60)
+    for stage in overview.stages:
+        shown.add_row(
+            stage.stage,
+            Text(stage.state, style=COLOURS.get(stage.state, "dim")),
+            number(stage.rate_hz),
+            number(stage.lag),
+            number(stage.freshness_s, "s"),
+            Text(number(stage.errors), style="red" if stage.errors else ""),
+            Text(str(stage.restarts), style="red" if stage.restarts else ""),
+            Text(stage.note),
+        )
+    return shown
+
+
+def where_next(overview: Overview) -> list[str]:
+    """What to type next, each line as it is typed."""
+    lines = [f'./strobe psql -c "{sql}"   # {what}' for what, sql in EXAMPLES]
+    return [*lines, f"Kafka {overview.kafka}   registry {overview.registry}   database {overview.database}"]
+
+
+def whole(overview: Overview) -> RenderableType:
+    parts: list[RenderableType] = [table(overview)]
+    if overview.phase == "running":
+        parts.append(Text("\n".join(where_next(overview)), style="dim"))
+        parts.append(Text("Ctrl-C stops all in order, losing nothing."))
+    if overview.message:
+        parts.append(Text(overview.message, style="yellow"))
+    return Group(*parts)
+
+
+class Screen:
+    """Shows overviews and lines. On a terminal the table stays below the lines; elsewhere all is lines.
+
+    For example::
+
+        with Screen(sys.stdout) as screen:
+            screen.say("Kafka answers")
+            screen.show(overview)
+    """
+
+    def __init__(self, stream: TextIO = sys.stdout) -> None:
+        self._console = Console(file=stream, highlight=False)
+        self._live: Live | None = None
+        self._plain_at = 0.0
+        self._told_next = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    def say(self, line: str) -> None:
+        if self._console.is_terminal:
+            self._console.print(Text(line))
+        else:
+            print(line, file=self._console.file, flush=True)
+
+    def show(self, overview: Overview) -> None:
+        if self._console.is_terminal:
+            if self._live is None:
+                self._live = Live(console=self._console, auto_refresh=False, transient=False)
+                self._live.start()
+            self._live.update(whole(overview), refresh=True)
+            return
+        if overview.phase == "running" and not self._told_next:
+            self._told_next = True
+            for line in where_next(overview):
+                self.say(line)
+        if time.monotonic() - self._plain_at >= PLAIN_EVERY_S:
+            self._plain_at = time.monotonic()
+            for stage in overview.stages:
+                self.say(stage_line(stage))
