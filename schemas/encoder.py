@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from schemas import encoder_kernels as k
 from schemas.batch import Int32s, Int64s, Vector
 from schemas.kernels import HEADER_BYTES, NAME_BYTES_MAX, READINGS_PER_RECORD_MAX
-from schemas.program import Slot, slot_count, slots_of, time_unit
+from schemas.program import slot_count, slots_of, time_unit
 from schemas.stream import NUMPY_TYPES, Stream
 
 _INT_MAX = 2**31 - 1
@@ -41,8 +41,8 @@ class Outgoing:
     values: dict[str, Vector]
 
 
-class _Texts(NamedTuple):
-    """The distinct texts of a batch, encoded."""
+class Texts(NamedTuple):
+    """The distinct texts of a batch, encoded: that of code c is arena[bounds[c] : bounds[c + 1]]."""
 
     bounds: Int64s
     arena: NDArray[np.uint8]
@@ -71,9 +71,9 @@ class Encoder:
         self._check(outgoing, records, readings)
         numbered = self.stream.instrument.type != "string"
         instruments = [] if numbered else list(outgoing.instrument)
-        texts = _texts({*outgoing.source, *instruments})
-        sources = _codes(texts, outgoing.source)
-        instrument = outgoing.instrument if numbered else _codes(texts, instruments)
+        texts = texts_of({*outgoing.source, *instruments}, NAME_BYTES_MAX)
+        sources = codes_of(texts, outgoing.source)
+        instrument = outgoing.instrument if numbered else codes_of(texts, instruments)
 
         cells = np.zeros((self._slot_count, max(records, readings)), np.int64)
         valid = np.ones(cells.shape, np.uint8)
@@ -100,30 +100,17 @@ class Encoder:
         texts_bytes = int(np.diff(texts.bounds)[sources].sum())
         if not numbered:
             texts_bytes += int(np.diff(texts.bounds)[np.asarray(instrument)].sum())
-        out = np.empty(records * self._record_bytes + readings * self._reading_bytes + texts_bytes, np.uint8)
-        ends = np.zeros(records, np.int64)
+        bytes_max = records * self._record_bytes + readings * self._reading_bytes + texts_bytes
         counts = np.ascontiguousarray(outgoing.counts, np.int64)
-        size = k.write_records(
-            out, ends, self._header, self._program, cells, valid, texts.bounds, texts.arena, counts
-        )  # fmt: skip
-        data = out[:size].tobytes()
-        return [data[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
+        return write(self._header, self._program, cells, valid, texts, counts, bytes_max)
 
-    def _put(self, cells: NDArray[np.int64], name: str, values: ArrayLike) -> None:
+    def _put(self, cells: Int64s, name: str, values: ArrayLike) -> None:
         slot = self._slots[name]
         given = np.asarray(values)
-        row = cells[slot.number, : len(given)]
-        kind = slot.field.type
-        if kind == "float":
-            row[:] = given.astype(np.float32).view(np.uint32)
-        elif kind == "double":
-            row[:] = given.astype(np.float64).view(np.int64)
-        elif kind == "timestamp" and slot.role == "value":
-            row[:] = self._in_unit(given.astype(np.int64), time_unit(slot.avro["type"]))
-        else:
-            row[:] = given
-            if kind == "int" and len(row) and not -_INT_MAX - 1 <= int(row.min()) <= int(row.max()) <= _INT_MAX:
-                raise EncodeError(f"{name}: a value does not fit the 32 bits of its type int")
+        bits = bits_of(name, slot.field.type, given)
+        if slot.role == "value" and slot.field.type == "timestamp":
+            bits = self._in_unit(bits, time_unit(slot.avro["type"]))
+        cells[slot.number, : len(given)] = bits
 
     @staticmethod
     def _in_unit(time_us: Int64s, unit: str) -> Int64s:
@@ -161,40 +148,73 @@ class Encoder:
         sizes = [HEADER_BYTES, 0]
         for avro in self.stream.avro["fields"]:
             if avro["name"] != self.stream.readings:
-                sizes[0] += _emit(rows, self._slots[avro["name"]])
+                sizes[0] += self._emit(rows, avro)
                 continue
             begin = len(rows)
             rows.append([k.READINGS, 0, 0])
             sizes[0] += 2 * k.NUMBER_BYTES_MAX
             for inner in avro["type"]["items"]["fields"]:
-                sizes[1] += _emit(rows, self._slots[inner["name"]])
+                sizes[1] += self._emit(rows, inner)
             rows.append([k.NEXT_READING, begin, 0])
             rows[begin][1] = len(rows)
         rows.append([k.END, 0, 0])
         return np.array(rows, np.int64), sizes[0], sizes[1]
 
-
-def _emit(rows: list[list[int]], slot: Slot) -> int:
-    size = _BYTES.get(slot.field.type, k.NUMBER_BYTES_MAX)
-    if slot.field.nullable:
-        rows.append([k.OPTION, slot.number, slot.avro["type"].index("null")])
-        size += 1
-    rows.append([_OPS.get(slot.field.type, k.NUMBER), slot.number, 0])
-    return size
+    def _emit(self, rows: list[list[int]], avro: dict[str, Any]) -> int:
+        slot = self._slots[avro["name"]]
+        null = avro["type"].index("null") if slot.field.nullable else None
+        return emit(rows, slot.number, slot.field.type, null)
 
 
-def _texts(distinct: set[str]) -> _Texts:
+def emit(rows: list[list[int]], slot: int, kind: str, null: int | None) -> int:
+    """Add the writing of a field, whose branch `null` is null; the most bytes that it takes, texts left out."""
+    if null is not None:
+        rows.append([k.OPTION, slot, null])
+    rows.append([_OPS.get(kind, k.NUMBER), slot, 0])
+    return _BYTES.get(kind, k.NUMBER_BYTES_MAX) + (null is not None)
+
+
+def texts_of(distinct: set[str], bytes_max: int) -> Texts:
     encoded = [text.encode() for text in distinct]
     for text in encoded:
-        if len(text) > NAME_BYTES_MAX or b"\0" in text:
-            raise EncodeError(f"name {text[:40]!r} holds NUL, or more than {NAME_BYTES_MAX} bytes")
+        if len(text) > bytes_max or b"\0" in text:
+            raise EncodeError(f"name {text[:40]!r} holds NUL, or more than {bytes_max} bytes")
     bounds = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(text) for text in encoded], out=bounds[1:])
     codes = {text: code for code, text in enumerate(distinct)}
-    return _Texts(bounds, np.frombuffer(b"".join(encoded), np.uint8), codes)
+    return Texts(bounds, np.frombuffer(b"".join(encoded), np.uint8), codes)
 
 
-def _codes(texts: _Texts, names: Sequence[str]) -> Int64s:
+def bits_of(name: str, kind: str, given: NDArray[np.generic]) -> Int64s:
+    """Values of a type as the kernel takes them."""
+    if kind == "float":
+        return given.astype(np.float32).view(np.uint32).astype(np.int64)
+    if kind == "double":
+        return given.astype(np.float64).view(np.int64)
+    bits = given.astype(np.int64, casting="same_kind")
+    if kind == "int" and len(bits) and not -_INT_MAX - 1 <= int(bits.min()) <= int(bits.max()) <= _INT_MAX:
+        raise EncodeError(f"{name}: a value does not fit the 32 bits of its type int")
+    return bits
+
+
+def write(
+    header: NDArray[np.uint8],
+    program: Int64s,
+    cells: Int64s,
+    valid: NDArray[np.uint8],
+    texts: Texts,
+    counts: Int64s,
+    bytes_max: int,
+) -> list[bytes]:
+    """Run the kernel; `bytes_max`: what all records can take at most."""
+    out = np.empty(bytes_max, np.uint8)
+    ends = np.zeros(len(counts), np.int64)
+    size = k.write_records(out, ends, header, program, cells, valid, texts.bounds, texts.arena, counts)
+    data = out[:size].tobytes()
+    return [data[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
+
+
+def codes_of(texts: Texts, names: Sequence[str]) -> Int64s:
     return np.fromiter(map(texts.codes.__getitem__, names), np.int64, len(names))
 
 
