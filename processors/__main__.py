@@ -20,7 +20,7 @@ from schemas.settings import Settings, SettingsError
 from schemas.stream import SchemaError, load_streams
 
 DONE, SERVER_TROUBLE, WRONG_SETUP = 0, 1, 2
-TALKATIVE = ("faust", "mode", "aiokafka", "kafka")  # libraries that tell every step at level info
+TALKATIVE = ("faust", "mode", "aiokafka", "kafka", "httpx2")  # libraries that tell every step at level info
 
 
 def main(arguments: list[str], environ: Mapping[str, str]) -> int:

@@ -22,6 +22,10 @@ from schemas.topics import subject
 US_PER_S = 1_000_000
 
 
+class GivenUpError(Exception):
+    """The partition went to someone else while it was being restored."""
+
+
 class Reader(Protocol):
     """What is used of processors.restore_reader.RestoreReader."""
 
@@ -53,6 +57,8 @@ def restore_core(
     restore = make_restore(topic, partition, committed, log_start, log_end)
     ends = {wanted: reader.bounds(*wanted)[1] for wanted in restore.wanted()}
     reader.read(restore.begin(ends), restore.take, stopped)
+    if stopped():
+        raise GivenUpError(f"{topic}/{partition}")
     return restore.finish(uuid.uuid4().bytes)
 
 

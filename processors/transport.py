@@ -176,11 +176,13 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         """aiokafka's `AIOKafkaClient.send`, with the batches of fetch responses checked and packed."""
 
         async def send_and_pack(node_id: int, request: Any, **options: Any) -> Any:
-            response = await send(node_id, request, **options)
             if not isinstance(request, FetchRequest):
-                return response
+                return await send(node_id, request, **options)
+            if self._damaged:
+                await asyncio.sleep(DAMAGED_WAIT_S)
+            response = await send(node_id, request, **options)
+            # No waiting from here on: the epoch that `_pack` notes is the one in which the fetcher looks at the batch.
             asked = {(topic, part): offset for topic, parts in request.topics for part, offset, *_ in parts}
-            damaged = False
             topics = []
             for topic, parts in response.topics:
                 packed = []
@@ -188,13 +190,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
                     try:
                         kept = self._pack(topic, asked[topic, fields[0]], fields)
                     except DamagedBatchError as error:
-                        damaged = True
                         self._note_damage(topic, fields[0], error)
                         continue
                     packed += [kept] if kept is not None else []
                 topics.append((topic, packed))
-            if damaged:
-                await asyncio.sleep(DAMAGED_WAIT_S)
             response.topics = topics  # what is missing here is fetched again
             return response
 
