@@ -25,6 +25,7 @@ from producers.options import (
     chosen_stream,
     file_pace,
     owned_crates,
+    require_buttons,
     ring_faults,
     ring_model,
     ring_speed,
@@ -33,9 +34,13 @@ from producers.options import (
 from producers.publisher import Publisher, PublishError, StoppedError, TooLargeError
 from producers.rows import RowsError
 from producers.stage import Stage
+from schemas.encoder import EncodeError
 from schemas.registry import RegistryError
 from schemas.settings import Settings, SettingsError
 from schemas.stream import SchemaError, Stream
+
+MISTAKES = (MistakeError, SettingsError, SchemaError, FaultError, MappingError, FileError, RowsError, EncodeError)
+FAILURES = (PublishError, RegistryError, TooLargeError)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -52,10 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
         stream = chosen_stream(settings, options.stream)
         command = ring if options.command == "ring" else file
         return command(options, settings, stream, stopping)
-    except (MistakeError, SettingsError, SchemaError, FaultError, MappingError, FileError, RowsError) as mistake:
+    except MISTAKES as mistake:
         print(f"producers: {mistake}", file=sys.stderr)
         return 2
-    except (PublishError, RegistryError, TooLargeError) as failure:
+    except FAILURES as failure:
         print(f"producers: {failure}", file=sys.stderr)
         return 1
 
@@ -70,6 +75,7 @@ def kept_on(kind: type[Exception]) -> Iterator[None]:
 
 
 def ring(options: argparse.Namespace, settings: Settings, stream: Stream, stopping: threading.Event) -> int:
+    require_buttons(stream)
     model, faults, owned = ring_model(options), ring_faults(options), owned_crates(options)
     start_us, run, speed = ring_start_us(options, model), options.run, ring_speed(options)
     publisher = Publisher(settings, stream, stopping=stopping.is_set)

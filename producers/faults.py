@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from producers.draws import bits, chances
 from producers.ring import Ring
@@ -160,23 +161,24 @@ class _Counter:
         self.begins = np.concatenate([self.begins[max(0, int(oldest)) :], fresh])
 
 
-def spoil(faults: Faults, ring: Ring, source: int, triggers: Int64s, read: np.ndarray) -> Bools:
+def spoil(faults: Faults, ring: Ring, source: int, triggers: Int64s, read: NDArray[np.float32]) -> Bools:
     """Put stuck buttons into `read` [trigger, instrument, button]; say which readings dropped out."""
     part = ring.part(source)
+    instruments = np.arange(part.start, part.stop)
     dropped = np.zeros(read.shape[:2], np.bool_)
-    for at, instrument in enumerate(range(part.start, part.stop)):
-        if faults.dropouts:
-            dropped[:, at] = chances(ring.seed, "dropouts", instrument, triggers) < faults.dropouts
-        if faults.stuck:
-            stretch = triggers // STUCK_TRIGGERS
-            rows = np.flatnonzero(chances(ring.seed, "stuck", instrument, stretch) < faults.stuck)
-            if len(rows):
-                button = bits(ring.seed, "button", instrument, stretch[rows]) % np.uint64(read.shape[2])
-                read[rows, at, button] = _stuck_at(ring, stretch[rows] * STUCK_TRIGGERS, instrument, button)
+    if faults.dropouts:
+        dropped = chances(ring.seed, "dropouts", instruments, triggers[:, np.newaxis]) < faults.dropouts
+    if faults.stuck:
+        stretch = triggers // STUCK_TRIGGERS
+        stuck = chances(ring.seed, "stuck", instruments, stretch[:, np.newaxis]) < faults.stuck
+        for at in np.flatnonzero(stuck.any(axis=0)).tolist():
+            rows, instrument = np.flatnonzero(stuck[:, at]), part.start + at
+            button = bits(ring.seed, "button", instrument, stretch[rows]) % np.uint64(read.shape[2])
+            read[rows, at, button] = _stuck_at(ring, stretch[rows] * STUCK_TRIGGERS, instrument, button)
     return dropped
 
 
-def _stuck_at(ring: Ring, since: Int64s, instrument: int, button: np.ndarray) -> np.ndarray:
+def _stuck_at(ring: Ring, since: Int64s, instrument: int, button: NDArray[np.uint64]) -> NDArray[np.float32]:
     """What the button read when it stuck."""
     at = slice(instrument, instrument + 1)
     values = ring.silent_amplitudes_v(since, at)[np.arange(len(since)), 0, button]

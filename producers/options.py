@@ -9,6 +9,7 @@ from typing import NoReturn
 from producers.durations import duration_s, point_us
 from producers.faults import FRACTIONS, Faults
 from producers.nearest import nearest
+from producers.pickup import BUTTONS
 from producers.ring import Ring
 from schemas.settings import Settings
 from schemas.stream import Stream, load_streams
@@ -94,6 +95,15 @@ def chosen_stream(settings: Settings, name: str) -> Stream:
     if name not in streams:
         raise MistakeError(f"--stream {name}: no such stream; {nearest(name, streams)}")
     return streams[name]
+
+
+def require_buttons(stream: Stream) -> None:
+    """Make sure that the simulated monitors' readings fit the stream."""
+    names = {field.name for field in stream.values}
+    lacking = [name for name in BUTTONS if name not in names]
+    if lacking or stream.instrument.type != "string":
+        what = f"no {lacking[0]}" if lacking else "no names for instruments"
+        raise MistakeError(f"--stream {stream.name}: has {what}, which the ring's monitors send; use bpm")
 
 
 def ring_model(options: argparse.Namespace) -> Ring:

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
-from schemas.encoder import Outgoing
 
 from producers.nearest import nearest
 from schemas.batch import Vector
+from schemas.encoder import Outgoing
 from schemas.stream import NUMPY_TYPES, Field, Stream
 
 
@@ -59,6 +59,14 @@ def record_outgoing(
         status=np.array(status, np.int32),
         values={field.name: _vector(field, rows) for field in stream.values},
     )
+
+
+def check_names(stream: Stream, outgoing: Outgoing) -> None:
+    """Refuse value columns that the stream does not have, with the nearest name that it has."""
+    known = {field.name for field in stream.values}
+    for name in outgoing.values:
+        if name not in known:
+            raise FieldError(f"{name} is no value of stream {stream.name}; {nearest(name, known)}")
 
 
 def _whole(field: Field, value: object) -> int:

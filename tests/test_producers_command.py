@@ -29,6 +29,7 @@ MISTAKES = [
     ("ring --wrong-clock crate9=3h", "'crate9' is no crate"),
     ("ring --wrong-clock crate2", "'' is no duration"),
     ("ring --stream bmp", "--stream bmp: no such stream; the nearest is bpm"),
+    ("ring --stream doros", "has no top_in, which the ring's monitors send"),
     ("ring --seed -1", "--seed -1: give 0 to"),
     ("file /nowhere.h5 --stream doros --mapping lhc-doros", "/nowhere.h5: no such file"),
     ("file README --stream doros", "--mapping"),

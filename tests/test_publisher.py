@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 import uuid
 from collections import Counter
@@ -22,6 +23,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from doros_file import make_doros_file
 
+from producers import publisher as publisher_module
 from producers.publisher import Publisher, PublishError, StoppedError, TooLargeError
 from schemas.admin import Admin
 from schemas.codec import Codec
@@ -196,6 +198,16 @@ def test_a_source_s_partition_is_that_of_java_s_clients(stack: "Stack") -> None:
     assert publisher.acknowledged == len(sources)
     found = {message.key().decode(): message.partition() for message in consumed(settings, stream.topic)}
     assert found == {source: (murmur2(source.encode()) & 0x7FFFFFFF) % 7 for source in sources}
+
+
+@pytest.mark.stack
+def test_the_example_of_the_module_runs_as_it_stands(stack: "Stack", tmp_path: Path) -> None:
+    stream = created(stack, fresh())
+    (tmp_path / "test.avsc").write_text(json.dumps(stream.avro))
+    example = textwrap.dedent(str(publisher_module.__doc__).split("::\n\n")[1].split("\n\nWhat it guarantees")[0])
+    environ = stack.environ() | {"STROBE_STREAMS": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", example], env=environ, check=True, timeout=PATIENCE_S)
+    assert triggers_of(stack, stream) == {"my-crate": list(range(100))}
 
 
 @pytest.mark.stack

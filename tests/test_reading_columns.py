@@ -1,5 +1,6 @@
 """Readings given by field name: taken exactly, or refused naming the field and what it may be."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from producers.reading_columns import FieldError, record_outgoing
+from producers.reading_columns import FieldError, check_names, record_outgoing
 from schemas.encoder import Outgoing
 from schemas.stream import load_stream
 
@@ -75,3 +76,10 @@ def test_a_wrong_record_is_named(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(FieldError) as raised:
         made(GOOD, **wrong)
     assert says in str(raised.value)
+
+
+def test_a_column_that_the_stream_lacks_is_named_with_the_nearest() -> None:
+    one = made(GOOD)
+    check_names(BPM, one)
+    with pytest.raises(FieldError, match="top_im is no value of stream bpm; the nearest is top_in"):
+        check_names(BPM, replace(one, values={"top_im": one.values["top_in"]}))
