@@ -1,6 +1,6 @@
 """What only an operator can decide: to go on with a topic made anew, or past records that are gone."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from psycopg2.extensions import connection as Connection  # noqa: N812 - a class, whatever its name
 

@@ -8,7 +8,7 @@ answer to its COMMIT was lost. Nothing is kept in memory meanwhile.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from psycopg2.extensions import connection as Connection  # noqa: N812 - a class, whatever its name
@@ -52,7 +52,7 @@ class Source(Protocol):
     trouble: str | None
     ends: dict[Place, int]
 
-    def gather(self, wait_s: float) -> Mapping[Place, list[Message]]: ...
+    def gather(self, wait_s: float) -> Mapping[Place, Sequence[Message]]: ...
     def start(self, offsets: dict[Place, int]) -> None: ...
     def hold(self) -> None: ...
     def idle(self, wait_s: float) -> None: ...
@@ -181,7 +181,7 @@ class RawStage:
         if dropped:
             log.info("dropped %d chunks older than strobe.retention says", dropped)
 
-    def _store(self, place: Place, hold: Hold, messages: list[Message]) -> None:
+    def _store(self, place: Place, hold: Hold, messages: Sequence[Message]) -> None:
         raw = raw_batch(*place, hold.next, messages)
         if raw.next == raw.first:
             return

@@ -50,7 +50,7 @@ class Source(Protocol):
     trouble: str | None
     ends: dict[Place, int]
 
-    def gather_soon(self, idle_s: float, linger_s: float) -> Mapping[Place, list[Message]]: ...
+    def gather_soon(self, idle_s: float, linger_s: float) -> Mapping[Place, Sequence[Message]]: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def idle(self, wait_s: float) -> None: ...
@@ -111,7 +111,7 @@ class ViewStage:
         if self._stores is not None:
             self._stores.connection.close()
 
-    def _take(self, batch: Mapping[Place, list[Message]], stopping: threading.Event) -> None:
+    def _take(self, batch: Mapping[Place, Sequence[Message]], stopping: threading.Event) -> None:
         pause_s = pauses()
         paused = False
         while True:
