@@ -4,13 +4,13 @@ The wire format is a byte 0x00, the writer's schema id in four bytes, big endian
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas import kernels
-from schemas.batch import WHOLE_RECORD, Columns, Int64s, Letter, RawBatch, Vector
+from schemas.batch import WHOLE_RECORD, Columns, Decoded, Int64s, Letter, RawBatch, Vector
 from schemas.names import Dictionary
 from schemas.program import IncompatibleSchemaError, compile_program, slot_count, slots_of
 from schemas.stream import NUMPY_TYPES, Field, Stream
@@ -77,13 +77,6 @@ class UnknownSchemaIdError(LookupError):
     def __init__(self, schema_id: int) -> None:
         super().__init__(f"schema id {schema_id} is not known to the registry")
         self.schema_id = schema_id
-
-
-class Decoded(NamedTuple):
-    """What became of a batch: the readings of its good records, and a letter for each of the others."""
-
-    columns: Columns
-    letters: list[Letter]
 
 
 class Codec:
