@@ -204,10 +204,7 @@ class Scope:
             if kind == "boolean":
                 return Constant(words[str(text).strip().lower()], kind)
             if kind in FLOATS:
-                number = float(DTYPES[kind].type(str(text)))
-                if np.isinf(number) and "inf" not in str(text).lower():
-                    raise OverflowError
-                return Constant(number, kind)
+                return Constant(_float(str(text), kind), kind)
             whole = int(Decimal(str(text)).quantize(Decimal(1), ROUND_HALF_UP))
             DTYPES[kind].type(whole)
         except (KeyError, ValueError, ArithmeticError):
@@ -217,3 +214,13 @@ class Scope:
 
 def _spoken(node: Apply) -> str:
     return "NULLIF" if node.function == "nullif" else f"the operator {node.function}"
+
+
+def _float(text: str, kind: str) -> float:
+    """Read a floating constant; one that would become infinite or zero only by rounding is an error, as in SQL."""
+    exact = Decimal(text.strip())
+    with np.errstate(all="ignore"):
+        number = float(DTYPES[kind].type(float(exact)))
+    if exact.is_finite() and (np.isinf(number) or (number == 0) != (exact == 0)):
+        raise OverflowError
+    return number

@@ -1,5 +1,6 @@
 """Expressions of the parser's tree, turned into ours. Beside `sql` the only file that knows that tree."""
 
+import re
 from typing import Any
 
 from processors.syntax import Apply, Cast, Expression, Literal, Name, Place, ViewError
@@ -117,7 +118,7 @@ class Terms:
             return Literal(at, value.sval.sval, "unknown")
         if kind == "fval":
             text = value.fval.fval.replace("_", "")
-            whole = int(text, 0) if text.lstrip("-").isalnum() and "e" not in text.lower() else None
+            whole = _whole(text)
             if whole is not None and -(2**63) <= whole < 2**63:
                 return Literal(at, whole, "bigint")
             return Literal(at, text, "numeric")
@@ -178,6 +179,13 @@ def inner(node: Tree) -> tuple[str, Tree]:
 def enum(message: Tree, field: str) -> str:
     descriptor = message.DESCRIPTOR.fields_by_name[field].enum_type
     return str(descriptor.values_by_number[getattr(message, field)].name)
+
+
+def _whole(text: str) -> int | None:
+    """Read a whole number of at most 64 bits; longer ones are numeric, as is what has a point or an exponent."""
+    if re.fullmatch(r"-?[0-9]{1,30}", text):
+        return int(text)
+    return int(text, 0) if re.fullmatch(r"-?0[xob][0-9a-f]{1,64}", text.lower()) else None
 
 
 def _location(value: Tree) -> int:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal as Choice
 
+QUOTED_CHARACTERS_MAX = 150  # of a message's first part, so that it stays readable
+
 
 class ViewError(ValueError):
     """A view that cannot be loaded: file:line:column, the construct, and what to write instead, in one line."""
@@ -19,7 +21,12 @@ class Place:
         """Make the one error there is. `at` counts characters from 0."""
         before = self.text[:at]
         line, column = before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
-        return ViewError(f"{self.file}:{line}:{column}: {wrong}; {remedy}")
+        return ViewError(f"{self.file}:{line}:{column}: {_one_line(wrong)}; {remedy}")
+
+
+def _one_line(text: str) -> str:
+    text = " ".join(text.split())  # what is quoted of the author's text may hold line ends
+    return text if len(text) <= QUOTED_CHARACTERS_MAX else text[:QUOTED_CHARACTERS_MAX] + "…"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from processors.expressions import Constant
 from processors.plan import GroupColumn, Plan, ViewError, build_plan, load_views
 from processors.spans import SpanError, span_us
 from schemas.batch import Columns, Vector
@@ -273,6 +274,32 @@ def test_what_is_not_supported_is_refused_in_one_line_with_place_and_remedy(sql:
     assert told in message
     assert "; " in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("constant", "kind", "value"),
+    [
+        ("7", "integer", 7),
+        ("2147483648", "bigint", 2**31),
+        ("000000000002147483648", "bigint", 2**31),
+        ("0xFFFFFFFFF", "bigint", 2**36 - 1),
+        ("1_000", "integer", 1000),
+        ("2.5::integer", "integer", 3),
+        ("1e2::real", "real", 100.0),
+        ("'-Infinity'::real", "real", float("-inf")),
+        ("9223372036854775808::double precision", "double precision", 2.0**63),
+    ],
+)
+def test_constants_are_read_as_postgresql_reads_them(constant: str, kind: str, value: float) -> None:
+    assert plan_of(f"count({constant}) AS c").arguments == (Constant(value, kind),)
+
+
+@pytest.mark.parametrize(
+    "constant", ["1e39::real", "1e-50::real", "1e400::real", "3e9::integer", "'x'::real", "9" * 5000]
+)
+def test_constants_out_of_range_are_refused(constant: str) -> None:
+    with pytest.raises(ViewError, match=r"v\.sql:2:\d+: .{,160}; "):
+        plan_of(f"avg(top_in + status + {constant}) AS c")
 
 
 def test_two_files_with_one_view_are_refused(tmp_path: Path) -> None:
