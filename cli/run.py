@@ -63,7 +63,7 @@ class Run:
         self._leash.drop()
         self.phase = "failed" if error[0] else "stopping"
         self.show(at_once=True)
-        self._servers.stop(self.screen.say)
+        self._servers.stop(self.screen.progress)
         self.phase = "failed" if error[0] else "stopped"
         self.show(at_once=True)
 
@@ -74,7 +74,7 @@ class Run:
         return self._addresses
 
     def start_servers(self) -> None:
-        self._servers.start(self.screen.say)
+        self._servers.start(self.screen.progress)
         self._addresses = self._servers.addresses()
         self._addresses.write(self.home.addresses)
 

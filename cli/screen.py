@@ -1,5 +1,6 @@
 """How an overview looks: one table that stays in place on a terminal, one line a stage now and then elsewhere."""
 
+import re
 import sys
 import time
 from types import TracebackType
@@ -13,6 +14,8 @@ from rich.text import Text
 from cli.overview import Overview, StageView
 
 PLAIN_EVERY_S = 10.0  # a log is read later: a line a stage every 10 s is plenty
+PROGRESS_EVERY_S = 5.0
+DIGITS = re.compile(r"\d+")
 COLOURS = {"running": "green", "starting": "yellow", "backing off": "red", "stopping": "yellow"}
 
 EXAMPLES = (
@@ -96,6 +99,7 @@ class Screen:
         self._live: Live | None = None
         self._plain_at = 0.0
         self._told_next = False
+        self._progress: dict[str, tuple[str, float]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -112,6 +116,15 @@ class Screen:
             self._console.print(Text(line))
         else:
             print(line, file=self._console.file, flush=True)
+
+    def progress(self, server: str, text: str) -> None:
+        """What a server is at; a download says so twice a second, which no log wants to keep."""
+        now_s = time.monotonic()
+        told, told_s = self._progress.get(server, ("", 0.0))
+        kind = DIGITS.sub("", text)
+        if kind != told or now_s - told_s >= PROGRESS_EVERY_S:
+            self._progress[server] = (kind, now_s)
+            self.say(f"{server}: {text}")
 
     def show(self, overview: Overview) -> None:
         if self._console.is_terminal:

@@ -64,9 +64,9 @@ class Servers:
     For example::
 
         servers = Servers(home.path, kafka=None, registry=None, database="postgresql://me@db/lab")
-        servers.start(say)
+        servers.start(progress)
         servers.addresses()
-        servers.stop(say)
+        servers.stop(progress)
     """
 
     def __init__(self, home: Path, *, kafka: str | None, registry: str | None, database: str | None) -> None:
@@ -85,17 +85,17 @@ class Servers:
             except LocalStackError as error:
                 raise UserMistakeError(str(error)) from None
 
-    def start(self, say: Callable[[str], None]) -> None:
+    def start(self, progress: Callable[[str, str], None]) -> None:
         if self._stack:
             try:
-                self._stack.start(lambda server, text: say(f"{server}: {text}"))
+                self._stack.start(progress)
             except LocalStackError as error:
                 raise FailedError(str(error)) from None
 
-    def stop(self, say: Callable[[str], None]) -> None:
+    def stop(self, progress: Callable[[str, str], None]) -> None:
         if self._stack:
             try:
-                self._stack.stop(lambda server, text: say(f"{server}: {text}"))
+                self._stack.stop(progress)
             except LocalStackError as error:
                 raise FailedError(str(error)) from None
 
