@@ -18,8 +18,8 @@ pytestmark = pytest.mark.stack
 BPM_SCHEMA = Path(__file__).parent.parent / "schemas" / "streams" / "bpm.avsc"
 LATENESS_US = 600 * SECOND_US
 FAULTS = [
-    "--grid", "--duplicates=0.02", "--disorder=0.02", "--late=0.01", "--late-by=4s", "--missing=0.01", "--damaged=0.005",
-    "--dropouts=0.01", "--stuck=0.005", "--restarts=0.001",
+    "--grid", "--duplicates=0.02", "--disorder=0.02", "--late=0.01", "--late-by=4s", "--missing=0.01",
+    "--damaged=0.005", "--dropouts=0.01", "--stuck=0.005", "--restarts=0.001",
 ]  # fmt: skip
 SAMPLED = [f"bpm{number:03}" for number in range(1, 121, 17)]  # instruments of which rolling deviations are compared
 
