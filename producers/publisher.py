@@ -81,6 +81,7 @@ class Publisher:
         self.stream = stream
         self.servers = settings.kafka
         self.stopping = stopping
+        self.taken = 0  # records that stand, or stood, in the queue
         self.acknowledged = 0  # records that Kafka has
         self.failed = 0  # records that Kafka refused
         self.trouble: str | None = None  # what outside is waited for
@@ -109,6 +110,7 @@ class Publisher:
                 "reconnect.backoff.max.ms": 2000,
                 "allow.auto.create.topics": False,
                 "socket.keepalive.enable": True,
+                "log_level": 2,  # what it would print of lost connections comes to `error_cb` as well
                 "error_cb": self._on_error,
             }
         )
@@ -158,6 +160,7 @@ class Publisher:
             while True:
                 try:
                     produce(topic, payload, source, on_delivery=self._on_delivery)
+                    self.taken += 1
                     break
                 except BufferError:
                     self._wait_for_room()
@@ -174,7 +177,7 @@ class Publisher:
     @property
     def outstanding(self) -> int:
         """Count the records that wait for the broker's answer."""
-        return len(self._producer)
+        return self.taken - self.acknowledged - self.failed
 
     def poll(self) -> None:
         """Take in what the broker answered; to be called now and then while there is nothing to send."""

@@ -68,7 +68,7 @@ def write(path: Path, rows: dict[str, Any] = ROWS) -> Path:
     if path.suffix == ".csv":
         pyarrow.csv.write_csv(table, path)
     else:
-        pyarrow.parquet.write_table(table, path, row_group_size=2)
+        pyarrow.parquet.write_table(table, path, row_group_size=max(2, table.num_rows // 7))
     return path
 
 

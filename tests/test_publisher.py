@@ -119,9 +119,6 @@ class FakeProducer:
     def list_topics(self, **_options: float) -> Any:
         return SimpleNamespace(topics={"bpm.v1": None})
 
-    def __len__(self) -> int:
-        return len(self.queue)
-
 
 class FakeRegistry:
     def register(self, _subject: str, _schema: dict[str, Any]) -> int:
@@ -396,6 +393,30 @@ def test_a_broker_that_dies_in_the_middle_costs_nothing(stack: "Stack", tmp_path
     for found in triggers_of(stack, stream).values():
         assert found == list(range(len(found))), "each once and in order"
     assert len(triggers_of(stack, stream)) == 4
+
+
+@pytest.mark.stack
+def test_asked_to_stop_while_the_broker_is_away_it_ends_and_says_what_kafka_does_not_have(
+    stack: "Stack", tmp_path: Path, children: list[Child]
+) -> None:
+    stream = created(stack, fresh())
+    child = Child(stack, stream, tmp_path, "ring", "--instruments=12", "--rate=100")
+    children.append(child)
+    child.until("sends", lambda status: status.records > 200)
+    stack.kill("kafka")
+    try:
+        child.until("queues", lambda status: status.lag > 100)
+        asked_s = time.monotonic()
+        os.kill(child.process.pid, signal.SIGTERM)
+        _, err = child.process.communicate(timeout=PATIENCE_S)
+        assert time.monotonic() - asked_s < 10.0
+    finally:
+        stack.start("kafka")
+    status = read_status(child.status_file)
+    assert status is not None
+    assert child.process.returncode == 1
+    assert f"producers: {status.lag} records were not acknowledged by Kafka" in err.splitlines()[-1]
+    assert status.lag + status.records == status.counters["sent"]
 
 
 @pytest.mark.stack
