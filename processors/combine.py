@@ -232,7 +232,7 @@ class Combiner:
             columns["mark_partition"] = _filled(np.array([p], np.int32))
             columns["mark_offset"] = _filled(np.array([after - 1], np.int64))
             for output in self.plan.outputs:
-                columns[output.name] = Vector(np.zeros(1), np.zeros(1, np.bool_))
+                columns[output.name] = Vector(np.zeros(1, np.int64), np.zeros(1, np.bool_))
             key = partial_key(MARK, pane, p, self._writer, group)
             messages += self._messages([key], columns)
         self.counters["marks"] += len(marks)
