@@ -54,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
             stream=sys.stderr,
             format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         )
+        logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would log every question to the registry
         stream = chosen_stream(settings, options.stream)
         command = ring if options.command == "ring" else file
         return command(options, settings, stream, stopping)
