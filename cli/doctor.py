@@ -65,7 +65,7 @@ def answered(ask: Callable[[Addresses], Check], addresses: Addresses) -> Check:
 def python() -> Check:
     version = ".".join(map(str, sys.version_info[:3]))
     good = (3, 11) <= sys.version_info[:2] <= (3, 13)
-    return Check("python", version, "" if good else "use Python 3.11, 3.12 or 3.13: STROBE_PYTHON names one")
+    return Check("python", version, "" if good else "install Python 3.11, 3.12 or 3.13, remove .venv and start again")
 
 
 def java() -> Check:

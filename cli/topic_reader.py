@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from cli.verify import WHOLE_RECORD, Place, Readings
 
 SILENT_S_MAX = 30.0  # a broker that hands over nothing for so long is taken to be away
 RECORDS_AT_ONCE = 2_000
+POLL_S = 0.1
 READINGS_MAX = 20_000_000  # held in memory at once: about 5 GB on the way
 INT64 = range(-(1 << 63), 1 << 63)
 
@@ -108,9 +110,12 @@ class TopicReader:
         topic = self._stream.topic
         consumer.assign([TopicPartition(topic, partition, begins.get(partition, 0)) for partition in left])
         try:
+            heard_s = time.monotonic()
             while left:
-                messages = consumer.consume(RECORDS_AT_ONCE, SILENT_S_MAX)
-                if not messages:
+                messages = consumer.consume(RECORDS_AT_ONCE, POLL_S)  # waits for so many, or so long
+                if messages:
+                    heard_s = time.monotonic()
+                elif time.monotonic() - heard_s > SILENT_S_MAX:
                     raise FailedError(f"Kafka at {self._kafka} hands over nothing of {topic} for {SILENT_S_MAX:.0f} s")
                 for message in messages:
                     partition, offset = message.partition(), message.offset()
