@@ -1,5 +1,7 @@
 """Combination of partials into finished rows: one partition of <view>.partials in, rows of <view> out.
 
+What comes out, `sinks/view_rows.py` takes in on the other side of the topic.
+
 For each group and pane the newest partial of each source partition is kept (join: any order, any repetition gives
 the same map); windows are folded from that map in one named order. What makes it exact: a finished row's revision is
 the number of readings in it, so readers keep the richest; and a pane is forgotten only when every source partition
