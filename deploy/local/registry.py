@@ -56,6 +56,11 @@ class SchemaRegistry(Server):
             "-Dquarkus.management.port=0",
             "-Dapicurio.storage.kind=sql",
             "-Dapicurio.storage.sql.kind=postgresql",
+            # by default 20 connections, none of them tried before use: each would fail once after a crash of the database
+            "-Dapicurio.datasource.jdbc.initial-size=1",
+            "-Dapicurio.datasource.jdbc.min-size=1",
+            "-Dapicurio.datasource.jdbc.max-size=8",
+            "-Dquarkus.datasource.postgresql.jdbc.validate-on-borrow=true",
             "-jar",
             str(self._unpacked / "quarkus-run.jar"),
         ]
