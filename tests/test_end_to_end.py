@@ -9,7 +9,7 @@ from typing import Any
 import psycopg2.extras
 import pytest
 from pipeline_runner import Pipeline
-from topic_oracle import QUANTITIES, SECOND_US, TopicOracle
+from topic_oracle import QUANTITIES, SECOND_US, TopicOracle, schema_id_of
 
 from schemas.settings import Settings
 
@@ -48,7 +48,7 @@ def differences(expected: dict[str, Any], row: dict[str, Any]) -> Iterator[str]:
 
 def assert_tables_equal_the_topic(settings: Settings, oracle: TopicOracle) -> None:
     """Raw rows, dead letters, marks and every view row."""
-    oracle.load(settings.kafka, "bpm.v1", BPM_SCHEMA)
+    oracle.load(settings.kafka, "bpm.v1", BPM_SCHEMA, schema_id_of(settings.registry, "bpm.v1-value"))
     assert oracle.value("SELECT count(*) FROM oracle.stored") > 0
     columns = "instrument_id, status, top_in, bot_in, bot_out, top_out"
     time_us = "(extract(epoch FROM time) * 1000000)::bigint"

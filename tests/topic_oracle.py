@@ -7,6 +7,7 @@ windows and aggregates are PostgreSQL's.
 import io
 import json
 import re
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,12 @@ def read_topic(kafka: str, topic: str) -> list[tuple[int, int, int, bytes]]:
     return records
 
 
+def schema_id_of(registry: str, subject: str) -> int:
+    url = f"{registry}/subjects/{subject}/versions/latest"
+    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - a server of the test
+        return int(json.load(answer)["id"])
+
+
 class TopicOracle:
     """Tables `oracle.reading` and `oracle.letter`, filled from the bpm topic."""
 
@@ -60,8 +67,8 @@ class TopicOracle:
     def value(self, sql: str, **parameters: Any) -> Any:
         return self.rows(sql, **parameters)[0][0]
 
-    def load(self, kafka: str, topic: str, schema_file: Path) -> None:
-        """Decode the topic, then judge it."""
+    def load(self, kafka: str, topic: str, schema_file: Path, schema_id: int) -> None:
+        """Decode the topic, then judge it. All its good records are of one schema."""
         # Without logical types: an event time far outside the calendar is a number like any other here.
         text = re.sub(r',\s*"logicalType":\s*"timestamp-micros"', "", schema_file.read_text())
         schema = fastavro.parse_schema(json.loads(text))
@@ -70,7 +77,7 @@ class TopicOracle:
             try:
                 body = io.BytesIO(payload[5:])
                 record: Any = fastavro.schemaless_reader(body, schema, None)
-                assert payload[0] == 0, "not Confluent's frame"
+                assert payload[:5] == b"\0" + schema_id.to_bytes(4, "big"), "not Confluent's frame of the schema"
                 assert not body.read(1), "bytes after the record"
             except Exception as error:  # noqa: BLE001 - fastavro raises what it likes on damaged input
                 letters.append((partition, offset, repr(error)[:80]))
