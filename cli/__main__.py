@@ -180,6 +180,12 @@ def main() -> int:
         return 2 if isinstance(trouble, UserMistakeError) else 1
     except KeyboardInterrupt:
         return 130
+    except Exception as bug:
+        if os.environ.get("STROBE_DEBUG"):
+            raise
+        told = f"{type(bug).__name__}: {bug}".splitlines()[0]
+        print(f"strobe: this should not have happened ({told}); STROBE_DEBUG=1 shows where", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -15,6 +15,7 @@ from cli.overview import read_overview
 from cli.pipeline import ROOT
 
 READY_S_MAX = 900.0  # the first start downloads half a gigabyte
+STAGES_S_MAX = 60.0  # from there on until every stage has said something
 DOWN_S_MAX = 180.0  # drain 60 s, four stages 20 s each in the worst case, servers
 POLL_S = 0.2
 LOG = "supervisor"
@@ -50,13 +51,18 @@ def start(home: Home, arguments: Sequence[str], say: Callable[[str], None]) -> N
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    told = 0
+    told, stages_s = 0, float("inf")
     end_s = time.monotonic() + READY_S_MAX
     while time.monotonic() < end_s:
         told = _tell_new(log, told, say)
         overview = read_overview(home.overview)
         if overview and overview.pid == child.pid and overview.phase == "running":
-            return
+            stages_s = min(stages_s, time.monotonic())
+            if overview.sound:
+                return
+            if time.monotonic() - stages_s > STAGES_S_MAX:
+                say("the servers are up, but not all stages; see ./strobe status")
+                return
         if child.poll() is not None:
             _tell_new(log, told, say)
             raise FailedError(f"it did not come up; its log is {log}")
@@ -83,7 +89,7 @@ def stop(home: Home, say: Callable[[str], None]) -> None:
     shown = ""
     while running(home) == pid:
         overview = read_overview(home.overview)
-        now = f"{overview.phase} {overview.message}".strip() if overview else ""
+        now = f"{overview.phase}: {overview.message}".removesuffix(": ") if overview else ""
         if now != shown:
             shown = now
             say(now)

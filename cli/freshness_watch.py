@@ -42,7 +42,8 @@ class FreshnessWatch:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(10.0)
+        if self._thread.is_alive():
+            self._thread.join(10.0)
 
     def _watch(self) -> None:
         while not self._stop.is_set():

@@ -125,7 +125,7 @@ def stage_view(
         lag=status.lag,
         freshness_s=status.freshness_s,
         errors=status.errors,
-        note=note or waiting or status.last_error or "",
+        note=last_words or note or waiting or status.last_error or "",
         counters=dict(status.counters),
     )
 

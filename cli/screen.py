@@ -18,11 +18,11 @@ PROGRESS_EVERY_S = 5.0
 DIGITS = re.compile(r"\d+")
 COLOURS = {"running": "green", "starting": "yellow", "backing off": "red", "stopping": "yellow"}
 
-EXAMPLES = (
-    ("the last reading of each instrument", "SELECT * FROM bpm_latest"),
-    ("position, second by second", "SELECT window_start, x_mean, x_stddev FROM bpm_1s ORDER BY 1 DESC LIMIT 10"),
-    ("is every part alive?", "SELECT * FROM pipeline_health"),
-    ("what could not be taken in", "SELECT reason, count(*) FROM dead_letters GROUP BY 1"),
+EXAMPLES = (  # short enough for 80 columns
+    "SELECT * FROM bpm_latest",
+    "SELECT window_start, x_mean FROM bpm_1s ORDER BY 1 DESC",
+    "SELECT * FROM pipeline_health ORDER BY silence_s DESC",
+    "SELECT reason, count(*) FROM dead_letters GROUP BY 1",
 )
 
 
@@ -48,17 +48,18 @@ def stage_line(stage: StageView) -> str:
 
 
 def table(overview: Overview) -> Table:
-    shown = Table(expand=False, title=f"Strobe, {overview.phase}  ({overview.home})", title_justify="left")
-    shown.add_column("stage")
-    shown.add_column("state")
-    for name in ("readings/s", "lag", "freshness", "errors", "restarts"):
-        shown.add_column(name, justify="right")
-    shown.add_column("note", overflow="ellipsis", no_wrap=True, max_width=60)
+    shown = Table(box=None, padding=(0, 2, 0, 0), title=f"Strobe, {overview.phase}  ({overview.home})")
+    shown.title_justify = "left"
+    shown.add_column("stage", no_wrap=True)
+    shown.add_column("state", no_wrap=True)
+    for name in ("rate", "lag", "fresh", "errors", "restarts"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    shown.add_column("note", overflow="ellipsis", no_wrap=True)
     for stage in overview.stages:
         shown.add_row(
             stage.stage,
             Text(stage.state, style=COLOURS.get(stage.state, "dim")),
-            number(stage.rate_hz),
+            number(stage.rate_hz, "/s"),
             number(stage.lag),
             number(stage.freshness_s, "s"),
             Text(number(stage.errors), style="red" if stage.errors else ""),
@@ -70,14 +71,14 @@ def table(overview: Overview) -> Table:
 
 def where_next(overview: Overview) -> list[str]:
     """What to type next, each line as it is typed."""
-    lines = [f'./strobe psql -c "{sql}"   # {what}' for what, sql in EXAMPLES]
-    return [*lines, f"Kafka {overview.kafka}   registry {overview.registry}   database {overview.database}"]
+    lines = [f'./strobe psql -c "{sql}"' for sql in EXAMPLES]
+    return [*lines, f"Kafka {overview.kafka}", f"registry {overview.registry}", f"database {overview.database}"]
 
 
 def whole(overview: Overview) -> RenderableType:
     parts: list[RenderableType] = [table(overview)]
     if overview.phase == "running":
-        parts.append(Text("\n".join(where_next(overview)), style="dim"))
+        parts.append(Text("\n".join(["", *where_next(overview)]), style="dim", no_wrap=True, overflow="ignore"))
         parts.append(Text("Ctrl-C stops all in order, losing nothing."))
     if overview.message:
         parts.append(Text(overview.message, style="yellow"))

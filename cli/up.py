@@ -140,7 +140,7 @@ def _drained(run: Run, *, to_the_end: bool) -> bool:
     drain = Drain(run.addresses, to_the_end=to_the_end)
 
     def done() -> bool:
-        run.message = f"draining: {drain.left}" if drain.left else "draining"
+        run.message = drain.left or run.message
         return drain.done() or run.asked > max(asked, 1)
 
     reached = run.wait(done, DRAIN_S_MAX, heed=False)
