@@ -56,11 +56,14 @@ class SchemaRegistry(Server):
             "-Dquarkus.management.port=0",
             "-Dapicurio.storage.kind=sql",
             "-Dapicurio.storage.sql.kind=postgresql",
-            # by default 20 connections, none of them tried before use: each would fail once after a crash of the database
+            # by default 20 connections, none tried before use: each would fail once after a crash of the database
             "-Dapicurio.datasource.jdbc.initial-size=1",
             "-Dapicurio.datasource.jdbc.min-size=1",
             "-Dapicurio.datasource.jdbc.max-size=8",
             "-Dquarkus.datasource.postgresql.jdbc.validate-on-borrow=true",
+            # without the database a request is refused in about 2 s, by default it hangs for minutes
+            "-Dapicurio.storage.connection.retry.max-attempts=4",
+            "-Dapicurio.storage.connection.retry.initial-delay-ms=250",
             "-jar",
             str(self._unpacked / "quarkus-run.jar"),
         ]
