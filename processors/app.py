@@ -81,7 +81,7 @@ class App(Driver):
     """A Faust app with one agent for each topic, all of which feed one `Worker`."""
 
     def __init__(self, settings: Settings, cores: Cores, *, group: str = GROUP, **options: Any) -> None:
-        self.settings, self.cores, self.group = settings, cores, group
+        self.settings, self.cores = settings, cores
         self.status = Status("processors")
         self.worker: Worker | None = None
         self._outbox: Outbox | None = None
@@ -129,7 +129,7 @@ class App(Driver):
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._pool, self.cores.check)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the process
+        except Exception as error:
             self.failed(error)
             await asyncio.sleep(STOP_S_MAX)
         self._outbox = Outbox({"bootstrap.servers": self.settings.kafka}, loop, self._fail_worker)
@@ -139,10 +139,11 @@ class App(Driver):
         await super().on_start()
 
     async def _restore(self, claim: Claim) -> Core:
+        committed = await self.committed(claim)  # before anything else is read
         left = threading.Event()
         try:
             return await asyncio.get_running_loop().run_in_executor(
-                self._pool, partial(_restored, self.settings.kafka, self.group, self.cores.make, claim, left.is_set)
+                self._pool, partial(_restored, self.settings.kafka, self.cores.make, claim, committed, left.is_set)
             )
         finally:
             left.set()
@@ -241,9 +242,11 @@ def __getattr__(name: str) -> App:
     return made
 
 
-def _restored(kafka: str, group: str, make: MakeRestore, claim: Claim, stopped: Callable[[], bool]) -> Core:
-    with RestoreReader(kafka, group) as reader:
-        return restore_core(reader, make, claim.topic, claim.partition, stopped)
+def _restored(
+    kafka: str, make: MakeRestore, claim: Claim, committed: tuple[int, str] | None, stopped: Callable[[], bool]
+) -> Core:
+    with RestoreReader(kafka) as reader:
+        return restore_core(reader, make, claim.topic, claim.partition, committed, stopped)
 
 
 def _add(counts: dict[str, int], core: Core) -> None:

@@ -55,7 +55,8 @@ def pack(data: bytes, first: int, epoch: int, aborted: Sequence[tuple[int, int]]
     """
     parts: list[Any] = []
     next_offset = None
-    for next_offset, header, records in _unpacked(data, aborted, where):
+    for after, header, records in _unpacked(data, aborted, where):
+        next_offset = after
         if records is not None:
             fields = list(header)
             fields[1] = HEADER.size - LENGTH_COUNTS_FROM + len(records)
@@ -68,8 +69,8 @@ def pack(data: bytes, first: int, epoch: int, aborted: Sequence[tuple[int, int]]
     record_bytes = len(start) + value_bytes + 1  # 1: no headers
     start = _varint(record_bytes) + start
     length = HEADER.size - LENGTH_COUNTS_FROM + len(start) + value_bytes + 1
-    header = HEADER.pack(next_offset - 1, length, -1, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
-    return b"".join((header, start, *parts, b"\0"))
+    head = HEADER.pack(next_offset - 1, length, -1, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
+    return b"".join((head, start, *parts, b"\0"))
 
 
 def unpack(topic: str, partition: int, offset: int, key: bytes, value: bytes) -> Packed:

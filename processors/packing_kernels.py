@@ -1,7 +1,15 @@
 """Compiled loops over Kafka's record batches: where each record's value lies. Knows the format, checks every length."""
 
+from typing import Any
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+from schemas.batch import Int64s
+
+Bytes = NDArray[np.uint8]
+Number = Any  # int and np.int64, which numba does not tell apart
 
 # What a kernel found wrong; MEANINGS says it to a person.
 GOOD, CUT_OFF, OLD_FORMAT, COMPRESSED, CREATE_TIME, RECORD_CUT_OFF, WRONG_COUNT = range(7)
@@ -23,7 +31,7 @@ US_PER_MS = 1000
 
 
 @njit(cache=True, nogil=True)
-def count_records(data):  # type: ignore[no-untyped-def]
+def count_records(data: Bytes) -> tuple[Number, Number]:
     """How many records the batches say they hold, and what is wrong with the batches' frames."""
     at, count = 0, 0
     while at < len(data):
@@ -41,7 +49,9 @@ def count_records(data):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def find_values(data, first, starts, sizes, offsets, append_us):  # type: ignore[no-untyped-def]
+def find_values(
+    data: Bytes, first: Number, starts: Int64s, sizes: Int64s, offsets: Int64s, append_us: Int64s
+) -> tuple[Number, Number]:
     """Note every record from offset `first` on; the arrays have room for all that `count_records` counted."""
     at, found = 0, 0
     while at < len(data):
@@ -68,7 +78,7 @@ def find_values(data, first, starts, sizes, offsets, append_us):  # type: ignore
 
 
 @njit(cache=True, nogil=True)
-def batch_end(data, at):  # type: ignore[no-untyped-def]
+def batch_end(data: Bytes, at: Number) -> tuple[Number, Number]:
     """Where the batch at `at` ends: within the data, and with room for its header."""
     if at + HEADER_BYTES > len(data):
         return at, CUT_OFF
@@ -83,7 +93,7 @@ def batch_end(data, at):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def find_value(data, at, end):  # type: ignore[no-untyped-def]
+def find_value(data: Bytes, at: Number, end: Number) -> tuple[Number, Number, Number, Number]:
     """(start of the value, its size or -1 for null, offset delta, where the next record begins or -1: damaged)."""
     damaged = (np.int64(0), np.int64(0), np.int64(0), np.int64(-1))
     size, at = varint(data, at, end)
@@ -107,7 +117,7 @@ def find_value(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def varint(data, at, end):  # type: ignore[no-untyped-def]
+def varint(data: Bytes, at: Number, end: Number) -> tuple[Number, Number]:
     """A zigzag number and where it ends; -1 where it does not end in time."""
     value, bits = np.int64(0), 0
     while at < end and bits < VARINT_BITS_MAX:
@@ -121,7 +131,7 @@ def varint(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def integer(data, at, size):  # type: ignore[no-untyped-def]
+def integer(data: Bytes, at: Number, size: Number) -> Number:
     """A big-endian signed number; the caller has checked that it lies within the data."""
     value = np.int64(np.int8(data[at]))
     for i in range(1, size):

@@ -1,8 +1,8 @@
-"""Reads committed positions and whole logs for restores. Joins no group, commits nothing, knows no record's meaning."""
+"""Reads whole logs for restores. Joins no group, commits nothing, knows no record's meaning."""
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -15,6 +15,7 @@ BATCH_WAIT_S = 0.02  # the client waits so long for a full batch, also where no 
 QUIET_S_MAX = 30.0  # without a record or an end of a log
 
 CONFIG: dict[str, Any] = {
+    "group.id": "strobe-restores",  # the client asks for one; it is never joined
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,  # compaction may have taken the record before the end
@@ -35,30 +36,19 @@ class RestoreReader:
 
     For example::
 
-        with RestoreReader(settings.kafka, group) as reader:
-            committed = reader.committed("bpm.v1", 0)         # first
-            ends = {log: reader.bounds(*log)[1] for log in logs}  # then
-            reader.read(ends, take, stopped)                      # then
+        with RestoreReader(settings.kafka) as reader:
+            ends = {log: reader.bounds(*log)[1] for log in logs}
+            reader.read(ends, take, stopped)
     """
 
-    def __init__(self, kafka: str, group: str) -> None:
-        self._consumer = Consumer({**CONFIG, "bootstrap.servers": kafka, "group.id": group})
+    def __init__(self, kafka: str) -> None:
+        self._consumer = Consumer({**CONFIG, "bootstrap.servers": kafka})
 
-    def __enter__(self) -> "RestoreReader":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
-
-    def committed(self, topic: str, partition: int) -> tuple[int, str] | None:
-        """The group's position and its metadata, None where it has committed nothing."""
-        try:
-            (place,) = self._consumer.committed([TopicPartition(topic, partition)], timeout=REQUEST_S)
-        except KafkaException as error:
-            raise _trouble(error.args[0], topic, partition) from error
-        if place.error is not None:
-            raise _trouble(place.error, topic, partition)
-        return None if place.offset < 0 else (place.offset, place.metadata or "")
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset kept, and one past the last."""
@@ -92,15 +82,17 @@ class RestoreReader:
 def _hand_over(messages: list[Message], missing: dict[Log, int], take: Take) -> None:
     """Logs that have reached their end leave `missing`."""
     for message in messages:
-        log, error = (message.topic(), message.partition()), message.error()
-        end = missing.get(log)
+        topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
+        if topic is None or partition is None or offset is None:
+            raise BrokerTroubleError(str(error))
+        log, end = (topic, partition), missing.get((topic, partition))
         if end is None:
             continue
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
             raise _trouble(error, *log)
-        if error is None and message.offset() < end:
-            take(*log, message.offset(), message.value())
-        if message.offset() + 1 >= end or error is not None:
+        if error is None and offset < end:
+            take(topic, partition, offset, message.value())
+        if offset + 1 >= end or error is not None:
             del missing[log]
 
 

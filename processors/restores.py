@@ -29,8 +29,6 @@ class GivenUpError(Exception):
 class Reader(Protocol):
     """What is used of processors.restore_reader.RestoreReader."""
 
-    def committed(self, topic: str, partition: int) -> tuple[int, str] | None: ...
-
     def bounds(self, topic: str, partition: int) -> tuple[int, int]: ...
 
     def read(
@@ -45,14 +43,18 @@ MakeRestore = Callable[[str, int, tuple[int, str] | None, int, int], Restore]
 
 
 def restore_core(
-    reader: Reader, make_restore: MakeRestore, topic: str, partition: int, stopped: Callable[[], bool]
+    reader: Reader,
+    make_restore: MakeRestore,
+    topic: str,
+    partition: int,
+    committed: tuple[int, str] | None,
+    stopped: Callable[[], bool],
 ) -> Core:
     """The core of a partition, as its predecessor's last commit left it.
 
-    The committed position is read first, then where the logs end, then the logs: so all that was acknowledged
+    `committed` was read before this call; where the logs end is read now, then the logs: so all that was acknowledged
     before that commit is seen. (The other way round a commit in between would be believed, and its rows missed.)
     """
-    committed = reader.committed(topic, partition)
     log_start, log_end = reader.bounds(topic, partition)
     restore = make_restore(topic, partition, committed, log_start, log_end)
     ends = {wanted: reader.bounds(*wanted)[1] for wanted in restore.wanted()}

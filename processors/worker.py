@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from processors.packing import Packed, raw_batch
 from processors.records import Checkpoint, Core, Flush, LostDataError, Message
+from schemas.batch import RawBatch
 from schemas.registry import RegistryAwayError
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class Positions(Protocol):
 
     async def open(self, claim: Any, position: int) -> None: ...
 
-    async def commit(self, positions: Mapping[Any, tuple[int, str]]) -> bool: ...
+    async def commit_positions(self, positions: Mapping[Any, tuple[int, str]]) -> bool: ...
 
     def end(self, claim: Any, age_s_max: float) -> int | None: ...
 
@@ -126,7 +127,7 @@ class Worker:
             await self._positions.open(claim, core.position)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the worker
+        except Exception as error:
             self.fail(error)
 
     # --- input ------------------------------------------------------------------------------------------------------
@@ -139,16 +140,13 @@ class Worker:
         try:
             await self._room(drive)
             raw = raw_batch(packed.topic, packed.partition, packed.first, packed.last, packed.data)
-            if raw.first != drive.core.position and self._current(drive):
-                raise LostDataError(
-                    f"{raw.topic}/{raw.partition}: records from offset {drive.core.position} were wanted, and those"
-                    f" from {raw.first} came: what lies between is lost, or this is a defect; restart the worker"
-                )
+            if self._current(drive):
+                _check_follows(raw, drive.core.position)
             await self._patiently(lambda: self._take(drive, raw))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             self.fail(error)
 
-    async def _take(self, drive: Drive, raw: Any) -> None:
+    async def _take(self, drive: Drive, raw: RawBatch) -> None:
         if not self._current(drive) or self._draining:
             return
         drive.core.take(raw)
@@ -159,7 +157,8 @@ class Worker:
         self._pump(drive)
 
     async def _room(self, drive: Drive) -> None:
-        while drive.in_flight and time.monotonic() - drive.sent_s > UNSENT_S_MAX and self._current(drive):
+        # Not one event is waited for, but the end of any of three.
+        while drive.in_flight and time.monotonic() - drive.sent_s > UNSENT_S_MAX and self._current(drive):  # noqa: ASYNC110
             await asyncio.sleep(TICK_S)
 
     async def _patiently(self, work: Callable[[], Awaitable[Any]]) -> Any:
@@ -197,13 +196,14 @@ class Worker:
             drive.checkpoint = drive.core.acknowledged(flush)
             drive.in_flight = None
             self._pump(drive)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             self.fail(error)
 
     async def _commit(self) -> None:
         """Commit every checkpoint in one request, and send what the cores say after it."""
         due = {drive: drive.checkpoint for drive in self.drives.values() if drive.checkpoint is not None}
-        if not due or not await self._positions.commit({drive.claim: tuple(due[drive]) for drive in due}):
+        positions = {drive.claim: (checkpoint.position, checkpoint.metadata) for drive, checkpoint in due.items()}
+        if not due or not await self._positions.commit_positions(positions):
             return
         for drive, checkpoint in due.items():
             if not self._current(drive):
@@ -242,7 +242,7 @@ class Worker:
                 if now - committed_s >= COMMIT_EVERY_S:
                     committed_s = now
                     await self._commit()
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 self.fail(error)
             await asyncio.sleep(TICK_S)
 
@@ -271,3 +271,11 @@ class Worker:
 
     def _current(self, drive: Drive) -> bool:
         return self.drives.get((drive.claim.topic, drive.claim.partition)) is drive
+
+
+def _check_follows(raw: RawBatch, position: int) -> None:
+    if raw.first != position:
+        raise LostDataError(
+            f"{raw.topic}/{raw.partition}: records from offset {position} were wanted, and those from {raw.first} came:"
+            " what lies between is lost, or this is a defect; restart the worker"
+        )

@@ -22,6 +22,11 @@ SHORT_SESSION = {"broker_session_timeout": 6.0, "broker_heartbeat_interval": 1.0
 SLOW_S = 0.02  # the longest that a core takes for a batch, so that kills find work half done
 
 
+def metadata_at(position: int) -> str:
+    """Of many lengths, and not ASCII only: it must come back as it was committed."""
+    return f"at {position} " + "µ" * (position % 97)
+
+
 class Log:
     """Whole lines, at once, whoever writes beside us."""
 
@@ -58,7 +63,7 @@ class OffsetsCore:
             return None
         span = f"{self._flushed} {self.position}".encode()
         message = Message(self._output, self._partition, self._writer + span, span)
-        self._in_flight = Flush([message, message], Checkpoint(self.position, f"at {self.position}"))
+        self._in_flight = Flush([message, message], Checkpoint(self.position, metadata_at(self.position)))
         self._flushed = self.position
         return self._in_flight
 
@@ -82,8 +87,8 @@ class OffsetsRestore:
 
     def __init__(self, log: Log, output: str, partition: int, committed: tuple[int, str] | None) -> None:
         self._log, self._output, self._partition = log, output, partition
-        self._position, metadata = committed or (0, "at 0")
-        assert metadata == f"at {self._position}", committed
+        self._position, metadata = committed or (0, metadata_at(0))
+        assert metadata == metadata_at(self._position), committed
         self._spans: list[tuple[int, int]] = []
 
     def wanted(self) -> list[tuple[str, int]]:

@@ -18,7 +18,7 @@ LOG_APPEND_TIME = 0x08
 APPENDED_MS = 1_700_000_000_123
 
 
-def batch(  # noqa: PLR0913
+def batch(
     base: int,
     values: list[bytes | None],
     codec: int = NONE,

@@ -1,4 +1,4 @@
-"""What processors/transport.py leans on inside Faust and aiokafka. One failing: read its module docstring, then both."""
+"""What processors/transport.py leans on inside Faust and aiokafka. If one fails, read its module docstring first."""
 
 import asyncio
 import inspect
@@ -35,8 +35,8 @@ def test_the_versions_are_those_that_were_read() -> None:
 
 @pytest.mark.parametrize("ours", [transport.ConsumerThread, transport.Consumer, transport.RebalanceListener])
 def test_every_method_that_is_overridden_exists_with_the_same_parameters(ours: Any) -> None:
-    own = {"open", "commit_positions", "void", "leave", "hold", "on_its_loop", "_packing", "_pack", "_note_damage"}
-    own |= {"_tell"}
+    own = {"open", "committed", "commit_positions", "void", "leave", "hold", "on_its_loop"}
+    own |= {"_packing", "_pack", "_note_damage", "_tell"}
     base = ours.__mro__[1]
     for name, method in vars(ours).items():
         if inspect.isfunction(method) and name not in own:
@@ -105,6 +105,11 @@ def test_commits_are_fenced_by_the_generation_and_raise_where_it_is_over() -> No
     commit = source(GroupCoordinator._do_commit_offsets)
     assert "self.generation, self.member_id" in commit
     assert "raise Errors.CommitFailedError(" in source(GroupCoordinator.commit_offsets)
+
+
+def test_committed_offsets_are_fetched_with_their_metadata() -> None:
+    assert parameters(GroupCoordinator.fetch_committed_offsets) == ["self", "partitions"]
+    assert "offsets[tp] = OffsetAndMetadata(offset, metadata)" in source(GroupCoordinator._do_fetch_commit_offsets)
 
 
 def test_faust_s_own_books_have_the_names_that_are_relieved() -> None:

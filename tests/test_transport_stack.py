@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-
 from offsets_checker import Findings, check
-from schemas.settings import Settings
+
 
 ROOT = Path(__file__).parent.parent
 PARTITIONS = 4
@@ -119,8 +118,7 @@ def kafka(request: pytest.FixtureRequest) -> str:
     named = os.environ.get("STROBE_TEST_KAFKA")
     if named:
         return named
-    settings: Settings = request.getfixturevalue("stack").settings()
-    return settings.kafka
+    return str(request.getfixturevalue("stack").settings().kafka)
 
 
 @pytest.mark.stack

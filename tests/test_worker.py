@@ -19,7 +19,7 @@ CLAIM = Claim("bpm.v1", 0, 1)
 
 
 def fetched(first: int, count: int, epoch: int = 1) -> Packed:
-    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)  # noqa: FBT003
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
     for i in range(count):
         builder.append(i, 0, None, b"x", [])
     data = bytearray(builder.build())
@@ -88,7 +88,7 @@ class World:
     async def open(self, claim: Claim, position: int) -> None:
         self.notes.append(f"open {claim.epoch} at {position}")
 
-    async def commit(self, positions: Mapping[Any, tuple[int, str]]) -> bool:
+    async def commit_positions(self, positions: Mapping[Any, tuple[int, str]]) -> bool:
         for position, metadata in positions.values():
             self.notes.append(f"commit {position} {metadata}" if self.ours else "refused")
         return self.ours
