@@ -53,6 +53,7 @@ def main(arguments: list[str], environ: Mapping[str, str]) -> int:
             format="%(asctime)s %(levelname)s %(name)s: %(message)s",
             stream=sys.stderr,
         )
+        logging.getLogger("httpx2").setLevel(logging.WARNING)  # the registry's client tells every request
         COMMANDS_BY_NAME[options.command](settings, options)
     except WRONG as error:
         return fail(error, WRONG_SETUP)

@@ -94,6 +94,7 @@ class RowCopier:
         self.types = list(types)
         self._widths: tuple[int, ...] | None = None
         self._template: NDArray[Any] = np.empty(0, np.uint8)
+        self._varied: set[int] = set()  # columns whose lengths in the template may be those of an earlier batch
 
     def pieces(self, columns: Sequence[Cells]) -> Iterator[NDArray[np.uint8]]:
         """The rows as bytes, some at a time. Each piece is to be used before the next is asked for."""
@@ -127,6 +128,7 @@ class RowCopier:
         for i, (kind, width) in enumerate(zip(self.types, widths, strict=True)):
             layout += [(f"length{i}", ">i4"), (f"value{i}", FIXED.get(kind, ("u1", (width,))))]
         self._widths = widths
+        self._varied.clear()
         self._template = np.zeros(count, np.dtype(layout))
         self._template["count"] = len(self.types)
         for i, width in enumerate(widths):
@@ -140,7 +142,8 @@ class RowCopier:
             if cells.words is None:
                 rows[f"value{i}"] = timestamps(cells.values) if kind.startswith("timestamp") else cells.values
                 if cells.valid is None:
-                    continue  # its lengths were set once
+                    rows[f"length{i}"] = width  # an earlier batch may have left NULLs there
+                    continue
                 lengths = np.full(len(rows), width, np.int64)
             else:
                 codes = cells.values if cells.valid is None else np.where(cells.valid, cells.values, 0)
@@ -151,6 +154,7 @@ class RowCopier:
             if cells.valid is not None and not cells.valid.all():
                 lengths, there = np.where(cells.valid, lengths, NULL), np.where(cells.valid, lengths, 0)
             rows[f"length{i}"] = lengths
+            self._varied.add(i)
             if (there != width).any():
                 if kept is None:
                     kept = np.ones((len(rows), rows.dtype.itemsize), np.bool_)

@@ -5,7 +5,7 @@ recomputation absorbs them. No unique index is needed for exactly once, so COPY 
 
 How much that is, at 120 instruments and 10 Hz (1,200 rows/s; measured with TimescaleDB 2.19, see docs/decisions):
 
-    a row of `bpm`: 118 bytes of table, 49 of index          200 kB/s, 17 GB a day: 20 GB last 28 hours
+    a row of `bpm`: 110 bytes of table, 56 of index          198 kB/s, 17 GB a day: 20 GB last 28 hours
     a row of `bpm_1s`: about 420 bytes and 60 of key         58 kB/s, 5 GB a day
 """
 

@@ -1,4 +1,5 @@
--- How long raw rows and view rows are kept: whole chunks are dropped, by the raw sink, every hour.
+-- How long raw rows and view rows are kept: whole chunks are dropped, by the raw sink, every hour. Time counts from
+-- when a chunk was first written to, not from the event time of its rows: measured data of last year, sent today, stays.
 
 CREATE TABLE strobe.retention (
     table_schema text NOT NULL,
@@ -6,7 +7,7 @@ CREATE TABLE strobe.retention (
     keep interval NOT NULL CHECK (keep > interval '0'),
     PRIMARY KEY (table_schema, table_name)
 );
-COMMENT ON TABLE strobe.retention IS 'How long each hypertable keeps its rows, by event time; an operator may change it.';
+COMMENT ON TABLE strobe.retention IS 'How long each hypertable keeps a chunk of rows after first writing to it; an operator may change it.';
 
 -- Dropping needs the owner's rights, which the sinks do not have: the function lends them for this one thing.
 CREATE FUNCTION strobe.drop_old_chunks(chunks_max integer) RETURNS bigint
@@ -18,14 +19,14 @@ DECLARE
     bound timestamptz;
 BEGIN
     FOR kept IN SELECT * FROM strobe.retention ORDER BY table_schema, table_name LOOP
-        SELECT d.range_end INTO bound
+        SELECT d.chunk_creation_time INTO bound
         FROM timescaledb_information.chunks d
         WHERE d.hypertable_schema = kept.table_schema AND d.hypertable_name = kept.table_name
-          AND d.range_end <= now() - kept.keep
-        ORDER BY d.range_end OFFSET greatest(chunks_max - dropped - 1, 0) LIMIT 1;
+          AND d.chunk_creation_time <= now() - kept.keep
+        ORDER BY d.chunk_creation_time OFFSET greatest(chunks_max - dropped - 1, 0) LIMIT 1;
         bound := coalesce(bound, now() - kept.keep);
         SELECT dropped + count(*) INTO dropped
-        FROM drop_chunks(format('%I.%I', kept.table_schema, kept.table_name)::regclass, older_than => bound);
+        FROM drop_chunks(format('%I.%I', kept.table_schema, kept.table_name)::regclass, created_before => bound);
         EXIT WHEN dropped >= chunks_max;
     END LOOP;
     RETURN dropped;
