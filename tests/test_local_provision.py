@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local import maven
-from deploy.local.command import quiet, telling_line
+from deploy.local.command import quiet, run, telling_line
 from deploy.local.error import LocalStackError
 from deploy.local.leash import ROOT
 
@@ -79,17 +79,27 @@ def test_a_failed_fetch_is_one_line_with_the_cause_and_the_next_try_starts_anew(
 
 
 def test_what_an_interrupted_fetch_left_is_not_trusted(calls: Path, servers: Path) -> None:
-    half = servers / f".kafka-{maven.KAFKA}.part" / "jars"
+    half = servers / f".kafka-{maven.KAFKA}.1234.part" / "jars"
     half.mkdir(parents=True)
     (half / "half.jar").touch()
     assert [path.name for path in maven.provision_kafka(servers, quiet).iterdir()] == ["kafka.jar"]
     assert calls.exists()
+    assert not half.exists()
 
 
 def test_a_missing_maven_is_named_with_the_remedy(servers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(LocalStackError, match="apt-get install maven"):
         maven.provision_kafka(servers, quiet)
+
+
+def test_an_interrupted_fetch_ends_its_program_at_once(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(["sh", "-c", "sleep 600; touch late"], log=tmp_path / "log", failed="", report=interrupt, folder=tmp_path)
+    assert not (tmp_path / "late").exists()
 
 
 def test_the_first_error_of_an_output_tells_the_cause() -> None:

@@ -2,9 +2,11 @@
 
 import os
 import re
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from deploy.local.error import LocalStackError
@@ -28,7 +30,7 @@ def run(
     folder: Path | None = None,
     report: Callable[[], None] = lambda: None,
 ) -> str:
-    """All that the program says; `failed` begins the line of the LocalStackError."""
+    """All that the program says; `failed` begins the line of the LocalStackError. An exception of `report` ends it."""
     try:
         process = subprocess.Popen(
             [str(part) for part in args],
@@ -42,27 +44,40 @@ def run(
     except FileNotFoundError:
         raise LocalStackError(f"{failed}: the program {args[0]} is missing") from None
     ended = threading.Event()
+    objections: list[BaseException] = []
 
     def reporting() -> None:
-        while not ended.wait(REPORT_EVERY_S):
-            report()
+        try:
+            while not ended.wait(REPORT_EVERY_S):
+                report()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised below
+            objections.append(error)
+            _kill(process)
 
     reporter = threading.Thread(target=reporting, daemon=True)
     reporter.start()
     try:
         output = process.communicate()[0].decode(errors="replace")
     except BaseException:
-        process.kill()
+        _kill(process)
         process.wait()
         raise
     finally:
         ended.set()
         reporter.join()
+    if objections:
+        raise objections[0]
     with log.open("a") as file:
         file.write(f"$ {' '.join(str(part) for part in args)}\n{output}")
     if process.returncode:
         raise LocalStackError(f"{failed}: {telling_line(output)} (all of it: {log})")
     return output
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """With its children (apt's methods, Maven's Java): it leads a session of its own."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def telling_line(output: str) -> str:

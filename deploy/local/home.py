@@ -45,6 +45,16 @@ def require_room(folder: Path, needed_mb: int, what: str) -> None:
         )
 
 
+def fresh_part(servers: Path, name: str) -> Path:
+    """An empty folder to fetch `name` into, under its lock. What attempts that were cut off left is not trusted.
+
+    Each attempt has a name of its own: the program that a killed one started may go on writing for a while.
+    """
+    for left in servers.glob(f".{name}.*.part"):
+        shutil.rmtree(left, ignore_errors=True)
+    return make_folder(servers / f".{name}.{secrets.token_hex(4)}.part")
+
+
 @contextmanager
 def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
     """Hold the lock file `path`. The kernel drops the lock with its holder, so a crash leaves none behind."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from deploy.local import java
 from deploy.local.command import Progress, megabytes, run
 from deploy.local.error import LocalStackError
-from deploy.local.home import locked, make_folder, require_room
+from deploy.local.home import fresh_part, locked, make_folder, require_room
 
 KAFKA = "4.1.0"
 KAFKA_MB = 250  # peak while fetching: Maven's own copy, its plugins, the jars
@@ -32,7 +32,7 @@ def provision_kafka(servers: Path, progress: Progress) -> Path:
     with locked(servers / ".kafka.lock", lambda: progress("kafka", "another process fetches it")):
         if not done.exists():
             require_room(servers, KAFKA_MB, "fetching Kafka")
-            work = _fresh(servers / f".kafka-{KAFKA}.part")
+            work = fresh_part(servers, done.name)
             (work / "pom.xml").write_text(POM)
             goal = ["dependency:copy-dependencies", f"-DoutputDirectory={work / 'jars'}"]
             _maven(work, goal, "kafka", f"Kafka {KAFKA}", 125, progress)
@@ -47,7 +47,7 @@ def provision_apicurio(servers: Path, progress: Progress) -> Path:
     with locked(servers / ".apicurio.lock", lambda: progress("registry", "another process fetches it")):
         if not done.exists():
             require_room(servers, APICURIO_MB, "fetching the schema registry")
-            work = _fresh(servers / f".apicurio-{APICURIO}.part")
+            work = fresh_part(servers, done.name)
             artifact = f"io.apicurio:apicurio-registry-app:{APICURIO}:tar.gz:all"
             goal = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={work}"]
             _maven(work, goal, "registry", f"Apicurio Registry {APICURIO}", 340, progress)
@@ -63,12 +63,6 @@ def provision_apicurio(servers: Path, progress: Progress) -> Path:
             next(unpacked.rglob("quarkus-run.jar")).parent.rename(done)
             shutil.rmtree(work)
     return done
-
-
-def _fresh(work: Path) -> Path:
-    """A previous attempt was cut off half-way: what it left is not trusted."""
-    shutil.rmtree(work, ignore_errors=True)
-    return make_folder(work)
 
 
 def _maven(work: Path, goal: Sequence[str], server: str, name: str, about_mb: int, progress: Progress) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from deploy.local import debian
 from deploy.local.command import Progress, megabytes, run
 from deploy.local.error import LocalStackError
-from deploy.local.home import locked, make_folder, require_room
+from deploy.local.home import fresh_part, locked, make_folder, require_room
 
 PACKAGE = "postgresql-17-timescaledb"
 TREE = "postgresql-17-trixie"
@@ -65,8 +65,7 @@ def provision(servers: Path, progress: Progress) -> Postgres:
     with locked(servers / ".postgresql.lock", lambda: progress("database", "another process fetches it")):
         if not tree.exists():
             require_room(servers, TREE_MB, "fetching TimescaleDB")
-            work = servers / f".{TREE}.part"
-            shutil.rmtree(work, ignore_errors=True)
+            work = fresh_part(servers, TREE)
             make_folder(work / "tree")
             _unpack(work, servers.parent / "logs", progress)
             _relocate(work / "tree", tree, servers.parent / "logs")

@@ -19,8 +19,9 @@ For example::
 - `psql` is the path of a psql that fits the server, once provisioned.
 """
 
+import threading
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cached_property
 from pathlib import Path
 
@@ -88,10 +89,21 @@ class LocalStack:
             "registry": maven.provision_apicurio,
             "database": postgres.provision,
         }
+        ended = threading.Event()
+
+        def report(server: str, text: str) -> None:
+            if ended.is_set():
+                raise LocalStackError("the download was interrupted; start again to complete it")
+            progress(server, text)
+
         with ThreadPoolExecutor() as pool:
-            running = [pool.submit(job, self._programs, progress) for name, job in jobs.items() if name in self._wanted]
-        for job in running:
-            job.result()
+            running = [pool.submit(job, self._programs, report) for name, job in jobs.items() if name in self._wanted]
+            try:
+                for job in as_completed(running):
+                    job.result()
+            except BaseException:  # Ctrl-C too: the other downloads end within a second instead of going on
+                ended.set()
+                raise
         for name in sorted(self._wanted):
             progress(name, "ready to start")
 
