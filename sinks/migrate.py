@@ -28,6 +28,7 @@ For a database of your own, once, as a superuser:
   CREATE ROLE strobe_owner LOGIN PASSWORD '…';
   CREATE ROLE strobe_writer LOGIN PASSWORD '…';
   CREATE ROLE strobe_reader LOGIN PASSWORD '…';
+  GRANT strobe_writer, strobe_reader TO strobe_owner;  -- for ./strobe up --database, which is given one URL
   CREATE DATABASE strobe OWNER strobe_owner;
   \\c strobe
   CREATE EXTENSION timescaledb;
