@@ -24,7 +24,7 @@ BEGIN
         WHERE d.hypertable_schema = kept.table_schema AND d.hypertable_name = kept.table_name
           AND d.chunk_creation_time <= now() - kept.keep
         ORDER BY d.chunk_creation_time OFFSET greatest(chunks_max - dropped - 1, 0) LIMIT 1;
-        bound := coalesce(bound, now() - kept.keep);
+        bound := coalesce(bound + interval '1 microsecond', now() - kept.keep);
         SELECT dropped + count(*) INTO dropped
         FROM drop_chunks(format('%I.%I', kept.table_schema, kept.table_name)::regclass, created_before => bound);
         EXIT WHEN dropped >= chunks_max;
