@@ -11,11 +11,11 @@ VIEW, STREAM = "bpm_1s", "bpm"  # the view that a control room looks at, and the
 VIEW_US = 1_000_000
 POLL_S = 0.02
 RETRY_S = 0.5  # while the view does not exist yet, or the database is away
-LOOK_BACK_US = 5_000_000  # windows stay open for about 3 s; a view that stands still is watched from where it stands
-LOOK_BACK_US_MAX = 120_000_000
+LOOK_BACK_US_MAX = 120_000_000  # a view that stands still is watched from where it stands, but no further
+MARGIN_US = 2_000_000  # windows of one instrument may close a little out of order
 
 QUERY = """PREPARE look (bigint) AS
-SELECT instrument_id::text, (extract(epoch FROM window_start) * 1000000)::bigint, count
+SELECT instrument_id::text, (extract(epoch FROM window_start) * 1000000)::bigint, count, closed
 FROM bpm_1s WHERE window_start >= TIMESTAMPTZ '1970-01-01 00:00:00+00' + $1 * INTERVAL '1 microsecond'"""
 
 
@@ -58,19 +58,23 @@ class FreshnessWatch:
             connection.autocommit = True
             cursor = connection.cursor()
             cursor.execute(QUERY)
-            newest_us = time.time_ns() // 1000
+            began_us = time.time_ns() // 1000
+            closed_us: dict[str, int] = {}  # begin of the newest closed window of each instrument
             while not self._stop.is_set():
                 began_s = time.monotonic()
                 now_us = time.time_ns() // 1000
-                cursor.execute("EXECUTE look (%s)", (max(newest_us - LOOK_BACK_US, now_us - LOOK_BACK_US_MAX),))
-                found: list[tuple[str, int, int]] = cursor.fetchall()
+                low_us = min(closed_us.values(), default=began_us) - MARGIN_US
+                cursor.execute("EXECUTE look (%s)", (max(low_us, now_us - LOOK_BACK_US_MAX),))
+                found: list[tuple[str, int, int, bool]] = cursor.fetchall()
                 seen_us = time.time_ns() // 1000
-                rows = [((instrument, start), count) for instrument, start, count in found]
+                rows = [((instrument, start), count) for instrument, start, count, _ in found]
                 self.growth.look(rows, seen_us)
                 if self.since_us is None:
                     self.since_us = seen_us
                 self.looks += 1
-                newest_us = max((start for _, start, _ in found), default=newest_us)
+                for instrument, start, _, closed in found:
+                    if closed and start > closed_us.get(instrument, 0):
+                        closed_us[instrument] = start
                 self._stop.wait(max(0.0, POLL_S - (time.monotonic() - began_s)))
         finally:
             connection.close()

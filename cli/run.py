@@ -11,15 +11,16 @@ from typing import Self
 from cli.child import Child
 from cli.failure import FailedError
 from cli.home import Home
-from cli.life import STOP_S_MAX
+from cli.life import STOP_S_MAX, State
 from cli.overview import Overview, Rate, StageView, stage_view
-from cli.pipeline import ROOT, STOP_ORDER, OneShot
+from cli.pipeline import PRODUCER, ROOT, STOP_ORDER, OneShot
 from cli.screen import Screen
 from cli.servers import Addresses, Servers, without_password
 from cli.supervisor import TICK_S, Stage, Supervisor
 from deploy.local.leash import Leash
 
 SHOW_S = 0.5  # between two looks of the screen
+TAKERS_S_MAX = 30.0  # then the producer starts all the same: Kafka keeps what the others will take later
 ONE_SHOT_S_MAX = 180.0  # a setup job: servers answer already; the first run compiles
 
 
@@ -97,10 +98,19 @@ class Run:
             self.screen.say(f"{job.name}: done in {time.monotonic() - began_s:.1f} s")
 
     def start_stages(self, stages: Sequence[Stage]) -> None:
+        """The producer last: what is sent before anyone listens is not lost, but it is old when it is seen."""
         self.supervisor = Supervisor(stages, say=self.screen.say, started=self._hold)
         self._rates = {stage.name: Rate() for stage in stages}
+        takers = [name for name in self.supervisor.stages if name != PRODUCER]
+        self.supervisor.start(takers)
+        self.message = "the stages start; the producer follows"
+        self.wait(lambda: all(self.runs(name) for name in takers), TAKERS_S_MAX)
+        self.message = ""
         self.supervisor.start()
         self.phase = "running"
+
+    def runs(self, name: str) -> bool:
+        return self.supervisor.lives[name].state is State.RUNNING
 
     def wait(self, reached: Callable[[], bool], limit_s: float = float("inf"), *, heed: bool = True) -> bool:
         """Until `reached`; False when `limit_s` is over or, if it is heeded, when we are asked to stop."""

@@ -50,8 +50,9 @@ class Supervisor:
         self._started = started
         self._clock = clock
 
-    def start(self) -> None:
-        for name in self.stages:
+    def start(self, names: Sequence[str] | None = None) -> None:
+        """All of them, or these."""
+        for name in self.stages if names is None else names:
             life, action = self.lives[name].start(self._clock())
             self._become(name, life, action)
 
