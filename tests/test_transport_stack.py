@@ -17,12 +17,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from offsets_checker import Findings, check
 
-
 ROOT = Path(__file__).parent.parent
 PARTITIONS = 4
 CODECS = ["none", "lz4", "zstd", "gzip", "snappy"]
 LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 DRAIN_S_MAX = 60.0
+JOIN_S_MAX = 60.0
 STOP_S_MAX = 12.0
 
 
@@ -70,10 +70,19 @@ class Run:
             assert producer.flush(30) == 0
 
     def start(self) -> None:
+        """A further worker; returns when all partitions have been restored after its coming."""
+        before = self._restored()
         arguments = [self.kafka, self.group, self.source, self.output, str(self.log)]
         command = [sys.executable, str(ROOT / "tests" / "offsets_worker.py"), *arguments]
         environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
         self._workers.append(subprocess.Popen(command, env=environ, stdout=self._stderr, stderr=self._stderr))
+        until = time.monotonic() + JOIN_S_MAX
+        while self._restored() < before + PARTITIONS:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
+    def _restored(self) -> int:
+        return self.log.read_text().count("R ") if self.log.exists() else 0
 
     def end_one(self, how: signal.Signals) -> int:
         worker = self._workers.pop(self.random.randrange(len(self._workers)))
@@ -126,10 +135,10 @@ def test_nothing_is_missed_or_committed_early_when_a_worker_is_killed_again_and_
     with run.producing():
         run.start()
         for _ in range(3):
-            time.sleep(run.random.uniform(8, 11))
+            time.sleep(run.random.uniform(1, 4))
             run.end_one(signal.SIGKILL)
             run.start()
-        time.sleep(8)
+        time.sleep(2)
     run.drain()
     assert run.end_all() == [0]
     found = run.findings()
@@ -143,12 +152,12 @@ def test_nothing_is_missed_or_committed_early_when_partitions_move_between_worke
         run.start()
         run.start()
         for how in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
-            time.sleep(run.random.uniform(5, 8))
+            time.sleep(run.random.uniform(1, 4))
             code = run.end_one(how)
             assert code == (0 if how == signal.SIGTERM else -signal.SIGKILL)
             time.sleep(run.random.uniform(0, 2))
             run.start()
-        time.sleep(8)
+        time.sleep(2)
     run.drain()
     assert run.end_all() == [0, 0]
     found = run.findings()
