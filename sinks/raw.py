@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.batch import Columns, Int64s, Letter, RawBatch
-from schemas.codec import Decoded
+from schemas.batch import Columns, Decoded, Int64s, Letter, RawBatch
 from schemas.judge import GOOD, REASONS, judge
 from schemas.seen import Seen
 from schemas.stream import Stream
