@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from conftest import Stack
 from offsets_checker import Findings, check
 
 ROOT = Path(__file__).parent.parent
@@ -111,6 +112,9 @@ class Run:
         assert {p: len(done) for p, done in found.processed.items()} == dict(enumerate(self.sent))
         return found
 
+    def alive(self) -> bool:
+        return all(worker.poll() is None for worker in self._workers)
+
 
 @pytest.fixture
 def run(kafka: str, tmp_path: Path) -> Iterator[Run]:
@@ -163,3 +167,19 @@ def test_nothing_is_missed_or_committed_early_when_partitions_move_between_worke
     found = run.findings()
     assert found.owners >= 5 * PARTITIONS
     assert found.redelivered <= sum(run.sent) / 4
+
+
+@pytest.mark.stack
+def test_a_broker_that_crashes_is_waited_for_and_nothing_is_missed(stack: Stack, tmp_path: Path) -> None:
+    run = Run(stack.settings().kafka, tmp_path)
+    with run.producing():
+        run.start()
+        time.sleep(2)
+        stack.kill("kafka")
+        time.sleep(8)
+        stack.start("kafka")
+        time.sleep(5)
+    run.drain()
+    assert run.alive()
+    assert run.end_all() == [0]
+    run.findings()
