@@ -24,6 +24,7 @@ from processors.records import (
     Partial,
     SeenRow,
     group_values,
+    partial_of_another,
     seen_key,
     unpack,
 )
@@ -85,7 +86,7 @@ class PartialRestore:
 
     def take(self, topic: str, partition: int, offset: int, value: bytes | None) -> None:
         """One record of a log that was wanted."""
-        if value is None:
+        if value is None or partial_of_another(value, self._source.partition):
             return
         record = unpack(value, f"{topic}/{partition} offset {offset}")
         if isinstance(record, SeenRow):

@@ -18,6 +18,8 @@ NEVER_US = -(1 << 62)  # the watermark before the first reading
 METADATA_BYTES_MAX = 4000  # Kafka's offset.metadata.max.bytes is 4096
 
 PARTIAL_HEAD = struct.Struct("<BBiiqqq16sI")  # format, kind, generation, p, pane, absorbed, n, writer, group bytes
+_PARTIAL_PREFIX = bytes((FORMAT, PARTIAL))
+_PARTITION_BYTES = slice(6, 10)  # of PARTIAL_HEAD
 _HEARTBEAT = struct.Struct("<BBiiqq?16s")  # format, kind, generation, p, position, watermark, idle, writer
 _SEEN_HEAD = struct.Struct("<BBi16sIH")  # format, kind, p, writer, instrument bytes, versions
 _VERSION = struct.Struct("<qI")  # position, bytes
@@ -136,6 +138,11 @@ def pack_partial(partial: Partial) -> bytes:
 
 def partial_key(kind: int, pane: int, partition: int, writer: bytes, group: bytes) -> bytes:
     return _KEY.pack(FORMAT, kind, pane, partition, writer) + group
+
+
+def partial_of_another(value: bytes, partition: int) -> bool:
+    """Whether this is a partial of another source partition: a cheap look, for restores pass over most of a log."""
+    return value[:2] == _PARTIAL_PREFIX and value[_PARTITION_BYTES] != partition.to_bytes(4, "little", signed=True)
 
 
 def pack_heartbeat(heartbeat: Heartbeat) -> bytes:

@@ -26,7 +26,7 @@ RECORD_BYTES_MAX = 4 * 2**20  # largest batch of records: a crate of waveforms f
 VIEW_RETENTION_HOURS = 48  # rows are in the database by then; the topic is the way there and for newcomers
 VIEW_BYTES = 8 * 10**9  # of one view's topic, all partitions together: 120 rows/s of 300 bytes are 3.1 GB a day
 
-COMPACTED_SEGMENT_BYTES = 32 * 2**20  # the newest segment is never compacted: this bounds what a restart re-reads
+COMPACTED_SEGMENT_BYTES = 8 * 2**20  # the newest segment is never compacted: this bounds what a restart re-reads
 DIRTY_RATIO_MIN = 0.2  # compact once a fifth is stale: restarts read less, the broker copies a little more
 TOMBSTONE_HOURS = 1  # far longer than a restart reads, far shorter than a day of tombstones is large
 

@@ -18,6 +18,7 @@ from processors.records import (
     pack_heartbeat,
     pack_partial,
     pack_seen,
+    partial_of_another,
     unpack,
 )
 from schemas.batch import RawBatch
@@ -49,6 +50,9 @@ def batch_of(values: list[bytes | None]) -> RawBatch:
 def test_a_record_is_what_it_was(partial: Partial, heartbeat: Heartbeat, seen: SeenRow) -> None:
     assert unpack(pack_partial(partial), "x") == partial
     assert unpack(pack_heartbeat(heartbeat), "x") == heartbeat
+    assert not partial_of_another(pack_heartbeat(heartbeat), heartbeat.partition + 1)
+    assert not partial_of_another(pack_partial(partial), partial.partition)
+    assert partial_of_another(pack_partial(partial), partial.partition ^ 1) == (partial.kind == PARTIAL)
     assert unpack(pack_seen(seen), "x") == seen
     assert group_bytes(group_values(partial.group)) == partial.group
 

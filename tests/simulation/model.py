@@ -91,7 +91,7 @@ class JsonCodec:
                 self.instruments.append(row[3])
         n = len(rows)
 
-        def column(at: int, kind: Any = np.int64) -> Any:  # noqa: ANN401 - arrays of any type
+        def column(at: int, kind: Any = np.int64) -> Any:
             return np.array([row[at] for row in rows], kind)
 
         codes = np.array([self.instruments.index(row[3]) for row in rows], np.int32)

@@ -182,7 +182,7 @@ class World:
     def actions(self, rng: random.Random, budget: dict[str, int]) -> list[tuple[str, Callable[[], None]]]:
         found: list[tuple[str, Callable[[], None]]] = []
 
-        def may(name: str, action: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401 - any action's
+        def may(name: str, action: Callable[..., None], *arguments: Any) -> None:
             found.append((name, lambda: action(*arguments)))
 
         for owner in [*self.owners.values(), *self.zombies]:
@@ -229,7 +229,7 @@ class World:
         self.own(at)
 
     @staticmethod
-    def spend(budget: dict[str, int], what: str, action: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401
+    def spend(budget: dict[str, int], what: str, action: Callable[..., None], *arguments: Any) -> None:
         budget[what] -= 1
         action(*arguments)
 
