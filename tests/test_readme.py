@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,11 @@ import psycopg2
 import pytest
 import typer.main
 from pipeline_runner import Pipeline
+from rich.console import Console
 
 from cli.__main__ import app
+from cli.overview import Overview
+from cli.screen import whole
 from processors.plan import build_plan
 from schemas.settings import Settings
 from schemas.stream import Stream, build_stream, load_streams
@@ -66,6 +70,17 @@ def test_every_command_and_option_that_is_shown_is_one_of_the_command_lines(comm
     known: click.Command = group.commands[name]
     options = {option for parameter in known.params for option in parameter.opts}
     assert {word for word in rest if word.startswith("-")} <= options
+
+
+def test_the_screen_that_is_shown_has_the_columns_of_the_real_one() -> None:
+    (shown,) = blocks("text")
+    console = Console(width=100, file=StringIO())
+    console.print(whole(Overview(pid=1, phase="running", at=0.0, began=0.0, home="")))
+    real = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    heading = next(line for line in shown.splitlines() if line.startswith("stage"))
+    assert heading.split() in [line.split() for line in real]
+    assert next(line for line in shown.splitlines() if line.startswith("./strobe")) in real
+    assert shown.splitlines()[-1] in real
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith(".venv/bin/python")])
