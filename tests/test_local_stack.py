@@ -154,6 +154,7 @@ def test_a_killed_supervisor_leaves_no_server_and_its_data_go_on(home: Path) -> 
     second = database_in(home)
     with pytest.raises(LocalStackError, match=str(supervisor.pid)):
         second.start()
+    second.stop()
     assert all(process.exists(pid) for pid in servers)  # the attempt did no harm
 
     supervisor.kill()

@@ -17,6 +17,14 @@ ERROR_STARTS = ("[ERROR]", "E: ", "ERROR", "error:", "initdb: error", "patchelf:
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
+class CommandError(LocalStackError):
+    """The program ran and failed; `output` is all that it said."""
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
+
+
 def quiet(_server: str, _text: str) -> None:
     """The progress callback of those who do not want any."""
 
@@ -30,7 +38,7 @@ def run(
     folder: Path | None = None,
     report: Callable[[], None] = lambda: None,
 ) -> str:
-    """All that the program says; `failed` begins the line of the LocalStackError. An exception of `report` ends it."""
+    """All that the program says; `failed` begins the line of the CommandError. An exception of `report` ends it."""
     try:
         process = subprocess.Popen(
             [str(part) for part in args],
@@ -70,7 +78,7 @@ def run(
     with log.open("a") as file:
         file.write(f"$ {' '.join(str(part) for part in args)}\n{output}")
     if process.returncode:
-        raise LocalStackError(f"{failed}: {telling_line(output)} (all of it: {log})")
+        raise CommandError(f"{failed}: {telling_line(output)} (all of it: {log})", output)
     return output
 
 

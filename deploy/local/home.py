@@ -45,13 +45,14 @@ def require_room(folder: Path, needed_mb: int, what: str) -> None:
         )
 
 
-def fresh_part(servers: Path, name: str) -> Path:
-    """An empty folder to fetch `name` into, under its lock. What attempts that were cut off left is not trusted.
-
-    Each attempt has a name of its own: the program that a killed one started may go on writing for a while.
-    """
+def drop_parts(servers: Path, name: str) -> None:
+    """What attempts that were cut off left is not trusted; called under the lock of `name`."""
     for left in servers.glob(f".{name}.*.part"):
         shutil.rmtree(left, ignore_errors=True)
+
+
+def new_part(servers: Path, name: str) -> Path:
+    """A folder to fetch `name` into, with a name of its own: what a killed attempt started may still be writing."""
     return make_folder(servers / f".{name}.{secrets.token_hex(4)}.part")
 
 
@@ -77,8 +78,12 @@ class Claim:
         self._path = path
         self._descriptor: int | None = None
 
+    @property
+    def held(self) -> bool:
+        return self._descriptor is not None
+
     def take(self) -> None:
-        if self._descriptor is not None:
+        if self.held:
             return
         make_folder(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

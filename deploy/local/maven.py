@@ -8,7 +8,7 @@ from pathlib import Path
 from deploy.local import java
 from deploy.local.command import Progress, megabytes, run
 from deploy.local.error import LocalStackError
-from deploy.local.home import fresh_part, locked, make_folder, require_room
+from deploy.local.home import drop_parts, locked, make_folder, new_part, require_room
 
 KAFKA = "4.1.0"
 KAFKA_MB = 250  # peak while fetching: Maven's own copy, its plugins, the jars
@@ -30,9 +30,10 @@ def provision_kafka(servers: Path, progress: Progress) -> Path:
     """The folder of Kafka's jars."""
     done = servers / f"kafka-{KAFKA}"
     with locked(servers / ".kafka.lock", lambda: progress("kafka", "another process fetches it")):
+        drop_parts(servers, done.name)
         if not done.exists():
             require_room(servers, KAFKA_MB, "fetching Kafka")
-            work = fresh_part(servers, done.name)
+            work = new_part(servers, done.name)
             (work / "pom.xml").write_text(POM)
             goal = ["dependency:copy-dependencies", f"-DoutputDirectory={work / 'jars'}"]
             _maven(work, goal, "kafka", f"Kafka {KAFKA}", 125, progress)
@@ -45,9 +46,10 @@ def provision_apicurio(servers: Path, progress: Progress) -> Path:
     """The folder that holds quarkus-run.jar."""
     done = servers / f"apicurio-{APICURIO}"
     with locked(servers / ".apicurio.lock", lambda: progress("registry", "another process fetches it")):
+        drop_parts(servers, done.name)
         if not done.exists():
             require_room(servers, APICURIO_MB, "fetching the schema registry")
-            work = fresh_part(servers, done.name)
+            work = new_part(servers, done.name)
             artifact = f"io.apicurio:apicurio-registry-app:{APICURIO}:tar.gz:all"
             goal = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={work}"]
             _maven(work, goal, "registry", f"Apicurio Registry {APICURIO}", 340, progress)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deploy.local import debian
-from deploy.local.command import Progress, megabytes, run
+from deploy.local.command import CommandError, Progress, megabytes, run
 from deploy.local.error import LocalStackError
-from deploy.local.home import fresh_part, locked, make_folder, require_room
+from deploy.local.home import drop_parts, locked, make_folder, new_part, require_room
 
 PACKAGE = "postgresql-17-timescaledb"
 TREE = "postgresql-17-trixie"
@@ -63,9 +63,10 @@ def provision(servers: Path, progress: Progress) -> Postgres:
     tree = servers / TREE
     found = Postgres(tree / "usr" / "lib" / "postgresql" / "17" / "bin", 17)
     with locked(servers / ".postgresql.lock", lambda: progress("database", "another process fetches it")):
+        drop_parts(servers, TREE)
         if not tree.exists():
             require_room(servers, TREE_MB, "fetching TimescaleDB")
-            work = fresh_part(servers, TREE)
+            work = new_part(servers, TREE)
             make_folder(work / "tree")
             _unpack(work, servers.parent / "logs", progress)
             _relocate(work / "tree", tree, servers.parent / "logs")
@@ -80,12 +81,13 @@ def _unpack(work: Path, logs: Path, progress: Progress) -> None:
     log = make_folder(logs) / "fetch-database.log"
     apt = _apt(work)
     progress("database", "reading Debian's package lists")
-    updated = subprocess.run([*apt, "update"], capture_output=True, text=True, check=False, env=_plain())
+    complaint = _update(apt, log, progress)
     simulation = run(
         [*apt, "install", "-s", "--no-install-recommends", PACKAGE],
         log=log,
         environ=_plain(),
-        failed=f"apt cannot see TimescaleDB's packages; is there a network? {_complaint(updated)}",
+        report=lambda: progress("database", "choosing packages"),
+        failed=f"apt cannot see TimescaleDB's packages; is there a network? {complaint}",
     )
     names = debian.wanted(simulation)
     packages = make_folder(work / "packages")
@@ -97,14 +99,24 @@ def _unpack(work: Path, logs: Path, progress: Progress) -> None:
         failed="apt cannot fetch TimescaleDB's packages; is there a network?",
         report=lambda: progress("database", f"fetching TimescaleDB, {megabytes(packages)} of about 39 MB"),
     )
-    progress("database", "unpacking TimescaleDB")
     for package in sorted(packages.glob("*.deb")):
+        progress("database", "unpacking TimescaleDB")
         run(["dpkg-deb", "-x", package, work / "tree"], log=log, failed=f"cannot unpack {package.name}")
 
 
-def _complaint(updated: subprocess.CompletedProcess[str]) -> str:
-    """What `apt-get update` had to say where the packages are missing afterwards."""
-    lines = [line for line in updated.stderr.splitlines() if line.startswith(("E:", "W:"))]
+def _update(apt: list[str], log: Path, progress: Progress) -> str:
+    """What `apt-get update` had to complain of: no reason to stop while the packages are found all the same."""
+    try:
+        output = run(
+            [*apt, "update"],
+            log=log,
+            environ=_plain(),
+            failed="apt cannot read the package lists",
+            report=lambda: progress("database", "reading Debian's package lists"),
+        )
+    except CommandError as error:
+        output = error.output
+    lines = [line for line in output.splitlines() if line.startswith(("E:", "W:"))]
     return f"({lines[0][:200]})" if lines else ""
 
 

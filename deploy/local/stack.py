@@ -8,7 +8,7 @@ For example::
     stack.kafka                 # "127.0.0.1:19092", for STROBE_KAFKA
     stack.registry              # "http://127.0.0.1:18081/apis/ccompat/v7", for STROBE_REGISTRY
     stack.database("writer")    # URL with password, for STROBE_DATABASE; roles owner, writer, reader, superuser
-    stack.stop()                # in order, bounded; also from another thread or after a failed start
+    stack.stop()                # in order, bounded; harmless when nothing was started, or twice
 
 - `progress(server, text)`: server is "kafka", "database" or "registry"; comes from several threads during downloads.
 - Every trouble is a LocalStackError with one line that says what to do.
@@ -35,7 +35,7 @@ from deploy.local.ports import Ports
 from deploy.local.profile import PROFILES
 from deploy.local.registry import SchemaRegistry
 from deploy.local.server import Server
-from deploy.local.timescale import REGISTRY, Timescale
+from deploy.local.timescale import REGISTRY, Timescale, database_url
 
 SERVERS = ("kafka", "database", "registry")
 DEFAULT_PORTS = Ports()
@@ -61,7 +61,7 @@ class LocalStack:
         self._programs = (downloads or home) / "servers"
         self._claim = Claim(home / "supervisor.lock")
         self._leash = Leash()
-        self._found_postgres: postgres.Postgres | None = None
+        self._begun: list[Server] = []
 
     @property
     def kafka(self) -> str:
@@ -73,7 +73,7 @@ class LocalStack:
 
     def database(self, role: str = "owner") -> str:
         """`role` is owner, writer, reader or superuser."""
-        return self._timescale.url("postgres" if role == "superuser" else f"strobe_{role}")
+        return database_url("postgres" if role == "superuser" else f"strobe_{role}", self._secrets, self.ports.database)
 
     @property
     def psql(self) -> Path:
@@ -126,6 +126,7 @@ class LocalStack:
     def _begin(self, name: str, progress: Progress) -> None:
         if name in self._servers:
             progress(name, "starting")
+            self._begun.append(self._servers[name])
             self._servers[name].begin()
 
     def _await(self, name: str, progress: Progress) -> None:
@@ -134,12 +135,16 @@ class LocalStack:
             progress(name, "answers")
 
     def stop(self, progress: Progress = quiet) -> None:
-        """Registry, Kafka, database: nobody loses what it still uses."""
-        for name in ("registry", "kafka", "database"):
-            if name in self._servers:
-                progress(name, "stopping")
-                orderly = self._servers[name].stop()
-                progress(name, "stopped" if orderly else "did not stop in time, killed")
+        """Registry, Kafka, database: nobody loses what it still uses. Nothing where this object did not start them:
+        the servers of this home may be another process's.
+        """
+        if not self._claim.held:
+            return
+        while self._begun:
+            server = self._begun.pop()
+            progress(server.name, "stopping")
+            orderly = server.stop()
+            progress(server.name, "stopped" if orderly else "did not stop in time, killed")
         self._leash.drop()
         self._claim.release()
 

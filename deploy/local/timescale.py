@@ -30,6 +30,10 @@ CONNECT_LIMIT_S = 5
 ORPHANS_LIMIT_S = 10.0  # backends of a crashed server notice within a second
 
 
+def database_url(role: str, secrets: Mapping[str, str], port: int, database: str = DATABASE) -> str:
+    return f"postgresql://{role}:{secrets[role]}@{HOST}:{port}/{database}"
+
+
 class Timescale(Server):
     name = "database"
     orderly_signal = signal.SIGINT  # PostgreSQL's "fast" shutdown: ends sessions, writes a checkpoint
@@ -55,9 +59,6 @@ class Timescale(Server):
     @property
     def jdbc(self) -> str:
         return f"jdbc:postgresql://{HOST}:{self._port}/{REGISTRY}"
-
-    def url(self, role: str, database: str = DATABASE) -> str:
-        return f"postgresql://{role}:{self._secrets[role]}@{HOST}:{self._port}/{database}"
 
     def require_ports(self) -> None:
         require_free(self._port, "TimescaleDB", "database")
@@ -163,7 +164,10 @@ class Timescale(Server):
 
     def _connect(self, database: str) -> psycopg2.extensions.connection:
         connection = psycopg2.connect(
-            self.url(SUPERUSER, database), connect_timeout=CONNECT_LIMIT_S, sslmode="disable", options=""
+            database_url(SUPERUSER, self._secrets, self._port, database),
+            connect_timeout=CONNECT_LIMIT_S,
+            sslmode="disable",
+            options="",
         )
         connection.autocommit = True
         return connection
