@@ -150,6 +150,18 @@ class Consumer:
             if found and found[1] >= 0:
                 self.ends[place] = found[1]
 
+    def committed(self) -> dict[Place, int]:
+        """Where the group stands in its partitions: what was committed, else the log's start. Empty: no answer."""
+        try:
+            places = self._client.committed([TopicPartition(*place) for place in self.assigned], timeout=ASK_S)
+            return {
+                (p.topic, p.partition): p.offset if p.offset >= 0 else self.bounds((p.topic, p.partition))[0]
+                for p in places
+            }
+        except (KafkaException, BrokerAwayError, PositionLostError) as error:
+            log.info("committed positions are not known: %s", error)
+            return {}
+
     def commit(self, offsets: dict[Place, int], *, wait: bool = False) -> None:
         """Tell the group's positions. A failure is only trouble: rows read again are harmless."""
         places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]

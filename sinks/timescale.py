@@ -112,8 +112,8 @@ def translated(error: psycopg2.Error) -> Exception:
 
 def place(url: str) -> str:
     """Host, port and database of a URL: what may be shown."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         return f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
     except ValueError:
         return "the database"

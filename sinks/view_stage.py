@@ -47,6 +47,7 @@ class Source(Protocol):
     """What is needed of sinks.consumer.Consumer."""
 
     assigned: frozenset[Place]
+    rebalances: int
     trouble: str | None
     ends: dict[Place, int]
 
@@ -55,6 +56,7 @@ class Source(Protocol):
     def resume(self) -> None: ...
     def idle(self, wait_s: float) -> None: ...
     def watch_ends(self, places: list[Place]) -> None: ...
+    def committed(self) -> dict[Place, int]: ...
     def commit(self, offsets: dict[Place, int], *, wait: bool = False) -> None: ...
 
 
@@ -95,13 +97,14 @@ class ViewStage:
         self._stores: ViewStores | None = None
         self._uncommitted: dict[Place, int] = {}
         self._committed_at_s = 0.0
+        self._rebalances = 0
 
     def run(self, stopping: threading.Event) -> None:
         """Until asked to stop; the batch at hand is finished first, unless the database is away."""
         while not stopping.is_set():
             batch = self._consumer.gather_soon(IDLE_S, LINGER_S)
-            if batch:
-                self._take(batch, stopping)
+            self._take(batch, stopping)
+            self._note_assigned()
             self._commit(wait=False)
             self._consumer.watch_ends(list(self.report.progress))
             self.report.status.waiting_for = self._consumer.trouble
@@ -128,6 +131,17 @@ class ViewStage:
         if paused:
             self._consumer.resume()
         self._count(batch)
+
+    def _note_assigned(self) -> None:
+        """Figures of partitions that brought nothing yet."""
+        if self._rebalances == self._consumer.rebalances:
+            return
+        self._rebalances = self._consumer.rebalances
+        known = self.report.progress
+        stands = self._consumer.committed()
+        self.report.progress = {
+            place: known.get(place) or Progress(stands.get(place, 0)) for place in self._consumer.assigned
+        }
 
     def _join(self, batch: Mapping[Place, Sequence[Message]]) -> None:
         payloads: dict[tuple[str, int], list[bytes]] = {}
@@ -164,8 +178,9 @@ class ViewStage:
                 rows.append((view, schema_id, newest_rows(proper, view.group)))
             if len(late["revision"].values):
                 marks.append((view, schema_id, farthest_marks(late, view.group)))
+        stores = self._open()
         if rows or marks:
-            self.report.status.rows += self._open().join(rows, marks)
+            self.report.status.rows += stores.join(rows, marks)
         self.report.status.errors += foreign
 
     def _open(self) -> ViewStores:
@@ -210,7 +225,4 @@ class ViewStage:
 
     def _report(self, *, last: bool = False) -> None:
         connection = self._stores.connection if self._stores else None
-        self.report.progress = {
-            place: one for place, one in self.report.progress.items() if place in self._consumer.assigned or last
-        }
         self.report.write(connection, self._consumer.ends, last=last)
