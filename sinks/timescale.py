@@ -114,9 +114,10 @@ def place(url: str) -> str:
     """Host, port and database of a URL: what may be shown."""
     try:
         parts = urlsplit(url)
-        return f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+        port = parts.port or 5432
     except ValueError:
         return "the database"
+    return f"{parts.hostname or 'localhost'}:{port}{parts.path}"
 
 
 def pauses() -> Callable[[], float]:
