@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from schemas.encoder import Outgoing
 
 from producers.draws import bits
 from producers.faults import STATUS_INVALID, Faults, Plan, Planner, damaged, spoil
 from producers.pickup import BUTTONS
 from producers.ring import Ring
 from schemas.batch import Int64s, Vector
+from schemas.encoder import Outgoing
 
 RUN_US = 1_000_000  # runs of different seeds with one start differ within a second
 

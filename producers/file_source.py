@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
-from schemas.encoder import Outgoing
 
 from producers.mapping import Mapping, Origin, fields_of
 from producers.nearest import nearest
 from producers.rows import Rows, build_rows, joined, records, times_us
 from schemas.batch import Vector
+from schemas.encoder import Outgoing
 from schemas.stream import Field, Stream
 
 PART_ROWS = 4096  # rows of each group, or of the file, in memory at once

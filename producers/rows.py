@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from schemas.encoder import Outgoing
 
 from producers.mapping import UNITS_US, Origin, fields_of
 from schemas.batch import Int32s, Int64s, Vector
+from schemas.encoder import Outgoing
 from schemas.stream import NUMPY_TYPES, Field, Stream
 
 RECORD_ROWS_MAX = 100_000  # more rows of one trigger and source are a mistake in the mapping

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Self
 
 import numpy as np
-from schemas.encoder import Outgoing
 
 from producers.crates import Crates
 from producers.pacing import Pacer
 from producers.publisher import Publisher, PublishError, StoppedError
 from producers.ring import BLOCK_TRIGGERS
 from producers.rows import sliced
+from schemas.encoder import Outgoing
 from schemas.settings import Settings
 from schemas.status import Status
 

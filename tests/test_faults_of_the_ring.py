@@ -10,11 +10,11 @@ from typing import NamedTuple
 import fastavro
 import numpy as np
 import pytest
-from schemas.encoder import Encoder
 
 from producers.crates import Crates, Step
 from producers.faults import COPY_SLOTS, DAMAGES, DISORDER_SLOTS, STATUS_INVALID, STUCK_TRIGGERS, FaultError, Faults
 from producers.ring import Ring
+from schemas.encoder import Encoder
 from schemas.stream import load_stream
 
 STREAM = load_stream(Path(__file__).parents[1] / "schemas" / "streams" / "bpm.avsc")

@@ -13,12 +13,12 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from doros_file import MONITORS, make_doros_file
-from schemas.encoder import Outgoing
 
 from producers.file_source import PART_ROWS, FileError, FileSource
 from producers.mapping import MappingError, build_mapping, load_mapping
 from producers.rows import RowsError, sliced
 from schemas.batch import Vector
+from schemas.encoder import Outgoing
 from schemas.stream import load_stream
 
 STREAMS = Path(__file__).parents[1] / "schemas" / "streams"

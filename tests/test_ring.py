@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from schemas.encoder import Encoder
 
 from producers.crates import Crates, default_run
 from producers.faults import Faults
 from producers.options import build_parser, owned_crates
 from producers.pickup import PIPE_RADIUS_MM, amplitudes_v, positions_mm
 from producers.ring import GRID_V, Ring
+from schemas.encoder import Encoder
 from schemas.stream import load_stream
 
 STREAM = load_stream(Path(__file__).parents[1] / "schemas" / "streams" / "bpm.avsc")
