@@ -20,7 +20,8 @@ from schemas.settings import Settings, SettingsError
 from schemas.stream import SchemaError, load_streams
 
 DONE, SERVER_TROUBLE, WRONG_SETUP = 0, 1, 2
-TALKATIVE = ("faust", "mode", "aiokafka", "kafka", "httpx2")  # libraries that tell every step at level info
+# Libraries that tell every step, and while a broker is away a hundred lines a second: what matters we say ourselves.
+TALKATIVE = ("faust", "mode", "aiokafka", "httpx2")
 
 
 def main(arguments: list[str], environ: Mapping[str, str]) -> int:
@@ -57,7 +58,7 @@ def _run(settings: Settings) -> NoReturn:
     )
     if settings.log_level != "debug":
         for name in TALKATIVE:
-            logging.getLogger(name).setLevel(logging.ERROR)
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     worker = make_app(settings).Worker(quiet=True, override_logging=False, redirect_stdouts=False)
     worker.execute_from_commandline()  # leaves by SystemExit
 

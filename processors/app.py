@@ -44,6 +44,7 @@ STATUS_EVERY_S = 1.0
 LEAVE_S_MAX = 3.0  # after a failure, for others to get the partitions at once
 STOP_S_MAX = 9.5  # an orderly end, then the process goes anyway
 END_AGE_S_MAX = 10.0  # for the lag in the status
+SILENCE_S_MAX = 5.0  # fetches are answered every few ms, also where there is nothing new
 FAILED = 1
 
 AWAY = (RegistryAwayError, BrokerAwayError, BrokerTroubleError)
@@ -88,6 +89,7 @@ class App(Driver):
         self._pool = ThreadPoolExecutor(RESTORES_AT_A_TIME, thread_name_prefix="restore")
         self._dropped_counts: dict[str, int] = {}
         self._ending = False
+        self._silent = False
         fixed: dict[str, Any] = {
             "broker": ";".join(f"kafka://{server}" for server in settings.kafka.split(",")),
             "store": "memory://",
@@ -127,16 +129,23 @@ class App(Driver):
 
     async def on_start(self) -> None:
         loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(self._pool, self.cores.check)
-        except Exception as error:
-            self.failed(error)
-            await asyncio.sleep(STOP_S_MAX)
+        await self._check()
+        if self._ending:
+            await asyncio.sleep(STOP_S_MAX)  # the process ends before
         self._outbox = Outbox({"bootstrap.servers": self.settings.kafka}, loop, self._fail_worker)
         self.worker = Worker(self, self._outbox, self._restore, self.failed, AWAY)
         self.add_future(self.worker.run())
         self.add_future(self._write_status())
         await super().on_start()
+
+    async def _check(self, away: tuple[type[Exception], ...] = ()) -> None:
+        """End the process where a topic or a schema is missing; a server that is `away` says nothing of that."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._pool, self.cores.check)
+        except away as error:
+            log.warning("%s", error)
+        except Exception as error:
+            self.failed(error)
 
     async def _restore(self, claim: Claim) -> Core:
         committed = await self.committed(claim)  # before anything else is read
@@ -153,6 +162,8 @@ class App(Driver):
     def assigned(self, claims: list[Claim]) -> None:
         if self.worker is not None and not self._ending:
             self.worker.assigned(claims)
+            # The group gives out what there is: a topic that was deleted would only be missing, in silence.
+            self._checking = asyncio.ensure_future(self._check(AWAY))
 
     def revoked(self) -> None:
         if self.worker is not None:
@@ -222,8 +233,16 @@ class App(Driver):
         status.records, status.lag, status.counters = self.worker.records, lag, counts
         status.readings, status.rows = counts.get("readings", 0), self._outbox.acknowledged
         status.freshness_s = time.time() - newest_us / 1e6 if newest_us > 0 else None
-        status.waiting_for = self.worker.waiting_for
+        status.waiting_for = self.worker.waiting_for or self._silence()
         status.write(self.settings.status_file)
+
+    def _silence(self) -> str | None:
+        """The broker's, if it lasts; told in the log when it begins and when it ends."""
+        silent = self.silence_s() > SILENCE_S_MAX
+        if silent != self._silent:
+            self._silent = silent
+            log.warning("Kafka at %s %s", self.settings.kafka, "does not answer" if silent else "answers again")
+        return f"Kafka at {self.settings.kafka}" if silent else None
 
 
 def make_app(settings: Settings) -> App:

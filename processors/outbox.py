@@ -77,7 +77,7 @@ class Outbox:
         self.acknowledged = 0
         self.unacknowledged = 0  # that were handed over by `send`
         self._loop, self._failed = loop, failed
-        self._client: Client = make_client({**CONFIG, **config, "error_cb": self._note, "log_level": 3})
+        self._client: Client = make_client({**CONFIG, **config, "error_cb": self._note, "log_level": 0})
         self._queue: deque[_Sending] = deque()
         self._waiting_for_room = False
         self._stopped = threading.Event()

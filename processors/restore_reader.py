@@ -23,7 +23,7 @@ CONFIG: dict[str, Any] = {
     "fetch.wait.max.ms": 10,  # at the end of a log nothing is to be waited for
     "fetch.error.backoff.ms": 50,
     "queued.max.messages.kbytes": 16_384,
-    "log_level": 3,
+    "log_level": 0,
 }
 
 

@@ -102,6 +102,11 @@ class Driver(faust.App):
         end, when = self._positions.ends.get((claim.topic, claim.partition), (0, -age_s_max))
         return end if time.monotonic() - when <= age_s_max else None
 
+    def silence_s(self) -> float:
+        """For how long no fetch of an open partition has been answered."""
+        heard = [when for _, when in self._positions.ends.copy().values()]
+        return time.monotonic() - max(heard) if heard else 0.0
+
     async def leave(self) -> None:
         """Leave the group at once, so that others get the partitions without waiting for the session's end."""
         await self._positions.on_its_loop(self._positions.leave())

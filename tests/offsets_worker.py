@@ -15,6 +15,7 @@ from pathlib import Path
 
 from processors.app import App
 from processors.records import Checkpoint, Flush, Message
+from schemas.admin import Admin
 from schemas.batch import RawBatch
 from schemas.settings import Settings
 
@@ -114,25 +115,28 @@ class OffsetsRestore:
 class OffsetsCores:
     """Takes the place of processors.restores.Restores."""
 
-    def __init__(self, log: Log, source: str, output: str) -> None:
+    def __init__(self, admin: Admin, log: Log, source: str, output: str) -> None:
+        self._admin = admin
         self.topics = self.source_topics = [source]
         self._log, self._output = log, output
 
     def check(self) -> None:
-        pass
+        for topic in self.topics:
+            self._admin.partition_count(topic)
 
     def make(
         self, topic: str, partition: int, committed: tuple[int, str] | None, log_start: int, log_end: int
     ) -> OffsetsRestore:
-        del topic
-        assert log_start == 0
+        del topic, log_start
         assert committed is None or committed[0] <= log_end
         return OffsetsRestore(self._log, self._output, partition, committed)
 
 
 def main(kafka: str, group: str, source: str, output: str, path: str) -> None:
     logging.basicConfig(level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    app = App(Settings(kafka=kafka), OffsetsCores(Log(Path(path)), source, output), group=group, **SHORT_SESSION)
+    app = App(
+        Settings(kafka=kafka), OffsetsCores(Admin(kafka), Log(Path(path)), source, output), group=group, **SHORT_SESSION
+    )
     app.Worker(quiet=True, override_logging=False, redirect_stdouts=False).execute_from_commandline()
 
 

@@ -39,9 +39,16 @@ class Run:
         self._workers: list[subprocess.Popen[bytes]] = []
         self._stderr = (folder / "stderr.log").open("wb")
         self._full = threading.Event()
-        admin = AdminClient({"bootstrap.servers": kafka})
-        topics = [NewTopic(name, PARTITIONS, 1, config=LOG_APPEND_TIME) for name in (self.source, self.output)]
-        for future in admin.create_topics(topics).values():
+        self._admin = AdminClient({"bootstrap.servers": kafka})
+        self.create(self.source, self.output)
+
+    def create(self, *names: str) -> None:
+        topics = [NewTopic(name, PARTITIONS, 1, config=LOG_APPEND_TIME) for name in names]
+        for future in self._admin.create_topics(topics).values():
+            future.result()
+
+    def delete(self, name: str) -> None:
+        for future in self._admin.delete_topics([name]).values():
             future.result()
 
     @contextmanager
@@ -111,6 +118,21 @@ class Run:
         assert found.violations == []
         assert {p: len(done) for p, done in found.processed.items()} == dict(enumerate(self.sent))
         return found
+
+    def truncate(self) -> None:
+        """Delete all records, as retention would."""
+        ends = [TopicPartition(self.source, partition, end) for partition, end in enumerate(self.sent)]
+        for future in self._admin.delete_records(ends).values():
+            future.result()
+
+    def said(self) -> list[str]:
+        """The lines that are ours to say, of all workers."""
+        lines = (self.log.parent / "stderr.log").read_text().splitlines()
+        return [line for line in lines if line.startswith("processors: ")]
+
+    def ended(self) -> int:
+        """How the only worker ended by itself."""
+        return self._workers.pop().wait(JOIN_S_MAX)
 
     def alive(self) -> bool:
         return all(worker.poll() is None for worker in self._workers)
@@ -183,3 +205,29 @@ def test_a_broker_that_crashes_is_waited_for_and_nothing_is_missed(stack: Stack,
     assert run.alive()
     assert run.end_all() == [0]
     run.findings()
+
+
+@pytest.mark.stack
+def test_a_topic_that_is_deleted_under_a_worker_stops_it_with_one_line(run: Run) -> None:
+    with run.producing():
+        run.start()
+        time.sleep(1)
+    run.drain()
+    run.delete(run.source)
+    assert run.ended() == 1
+    (line,) = run.said()
+    assert f"topic {run.source} does not exist" in line
+
+
+@pytest.mark.stack
+def test_records_deleted_before_they_were_read_stop_the_worker_with_one_line(run: Run) -> None:
+    with run.producing():
+        run.start()
+        time.sleep(1)
+        assert run.end_all() == [0]
+        time.sleep(1)
+    run.truncate()
+    run.start()
+    assert run.ended() == 1
+    (line,) = run.said()
+    assert "is not in the log" in line
