@@ -29,15 +29,18 @@ class FreshnessWatch:
     watch.growth.sightings
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, instruments: int = 1) -> None:
         self.growth = Growth()
-        self.since_us: int | None = None  # from the first look on: what was visible before was not seen growing
+        self.since_us: int | None = None  # when every instrument had a row of this run: from there on ages count
         self.looks = 0
         self._url = url
+        self._instruments = instruments
+        self._began_us = time.time_ns() // 1000
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="freshness")
 
     def start(self) -> None:
+        self._began_us = time.time_ns() // 1000
         self._thread.start()
 
     def stop(self) -> None:
@@ -58,19 +61,21 @@ class FreshnessWatch:
             connection.autocommit = True
             cursor = connection.cursor()
             cursor.execute(QUERY)
-            began_us = time.time_ns() // 1000
+            visible: set[str] = set()
             closed_us: dict[str, int] = {}  # begin of the newest closed window of each instrument
             while not self._stop.is_set():
                 began_s = time.monotonic()
                 now_us = time.time_ns() // 1000
-                low_us = min(closed_us.values(), default=began_us) - MARGIN_US
+                low_us = min(closed_us.values(), default=self._began_us) - MARGIN_US
                 cursor.execute("EXECUTE look (%s)", (max(low_us, now_us - LOOK_BACK_US_MAX),))
                 found: list[tuple[str, int, int, bool]] = cursor.fetchall()
                 seen_us = time.time_ns() // 1000
                 rows = [((instrument, start), count) for instrument, start, count, _ in found]
                 self.growth.look(rows, seen_us)
                 if self.since_us is None:
-                    self.since_us = seen_us
+                    visible |= {instrument for instrument, start, _, _ in found if start >= self._began_us - VIEW_US}
+                    if len(visible) >= self._instruments:
+                        self.since_us = seen_us
                 self.looks += 1
                 for instrument, start, _, closed in found:
                     if closed and start > closed_us.get(instrument, 0):

@@ -32,6 +32,7 @@ class Finding:
     dead_letters: int = 0
     lost: int = 0
     duplicated: int = 0
+    all_visible_after_s: float | None = None  # from the first event time: what a start costs; ages count from then on
     freshness_p50_s: float | None = None
     freshness_p99_s: float | None = None
     freshness_highest_s: float | None = None
@@ -71,11 +72,18 @@ class Span:
 class Proof:
     """From `begin_proof` to `end`; see there."""
 
-    def __init__(self, addresses: Addresses, begins: dict[str, dict[int, int]], views: Path) -> None:
+    def __init__(
+        self, addresses: Addresses, begins: dict[str, dict[int, int]], views: Path, instruments: int = 1
+    ) -> None:
         self._addresses = addresses
         self._begins = begins
         self._views = views
-        self._watch = FreshnessWatch(addresses.databases["reader"])
+        self._watch = FreshnessWatch(addresses.databases["reader"], instruments)
+
+    @property
+    def seen(self) -> bool:
+        """Whether a row of this run has been visible for every instrument."""
+        return self._watch.since_us is not None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -119,6 +127,7 @@ class Proof:
             lost=sum(one.lost for one in comparisons.values()) + sum(one.missing for one in windows),
             duplicated=sum(one.repeated + one.foreign for one in comparisons.values())
             + sum(one.surplus for one in windows),
+            all_visible_after_s=self._all_visible_after_s(spans_us),
             freshness_p50_s=seen.p50_s,
             freshness_p99_s=seen.p99_s,
             freshness_highest_s=seen.highest_s,
@@ -168,6 +177,11 @@ class Proof:
             told[view.name] |= windows._asdict()
         return told, compared, rows_in_all
 
+    def _all_visible_after_s(self, spans_us: dict[str, tuple[int, int]]) -> float | None:
+        if self._watch.since_us is None or STREAM not in spans_us:
+            return None
+        return (self._watch.since_us - spans_us[STREAM][0]) / 1e6
+
     def _freshness(
         self, database: Database, streams: dict[str, StreamMap], spans_us: dict[str, tuple[int, int]]
     ) -> Freshness:
@@ -180,12 +194,15 @@ class Proof:
         return freshness(self._watch.growth.sightings, times, self._watch.since_us)
 
 
-def begin_proof(addresses: Addresses, views: Path, *, whole: bool = False) -> Proof:
-    """Notes where the streams' topics end now (`whole`: begin, as far as they are kept): the run is what follows."""
+def begin_proof(addresses: Addresses, views: Path, *, instruments: int = 1, whole: bool = False) -> Proof:
+    """Notes where the streams' topics end now (`whole`: begin, as far as they are kept): the run is what follows.
+
+    `instruments`: so many are to be visible before the ages of readings count.
+    """
     topics = [stream.topic for stream in streams_in(addresses.registry)]
     offsets = KafkaOffsets(addresses.kafka)
     found = offsets.begins(topics) if whole else offsets.ends(topics)
-    return Proof(addresses, {topic: of_topic(found, topic) for topic in topics}, views)
+    return Proof(addresses, {topic: of_topic(found, topic) for topic in topics}, views, instruments)
 
 
 def of_topic(offsets: dict[tuple[str, int], int], topic: str) -> dict[int, int]:

@@ -110,7 +110,10 @@ class Run:
         self.phase = "running"
 
     def runs(self, name: str) -> bool:
-        return self.supervisor.lives[name].state is State.RUNNING
+        """Says so itself, and waits for nothing."""
+        status = self.supervisor.status(name)
+        running = self.supervisor.lives[name].state is State.RUNNING
+        return running and status is not None and status.waiting_for is None
 
     def wait(self, reached: Callable[[], bool], limit_s: float = float("inf"), *, heed: bool = True) -> bool:
         """Until `reached`; False when `limit_s` is over or, if it is heeded, when we are asked to stop."""
