@@ -121,7 +121,8 @@ class Worker:
     async def _begin(self, claim: Place) -> None:
         try:
             core = await self._patiently(lambda: self._restore(claim))
-            self.drives[claim.topic, claim.partition] = Drive(claim, core)
+            drive = self.drives[claim.topic, claim.partition] = Drive(claim, core)
+            await self._settle(drive)
             del self._restoring[claim]
             log.info("%s/%s: restored, from offset %d", claim.topic, claim.partition, core.position)
             await self._positions.open(claim, core.position)
@@ -129,6 +130,13 @@ class Worker:
             raise
         except Exception as error:
             self.fail(error)
+
+    async def _settle(self, drive: Drive) -> None:
+        """A core that has something to commit from the start, such as the topic's id, does so before any input."""
+        drive.changed_s = time.monotonic() - EMIT_EVERY_S
+        self._pump(drive)
+        while self._current(drive) and not drive.settled:  # noqa: ASYNC110 - `run` commits it, or a revocation ends it
+            await asyncio.sleep(TICK_S)
 
     # --- input ------------------------------------------------------------------------------------------------------
 

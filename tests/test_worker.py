@@ -112,7 +112,7 @@ def in_world(scene: Callable[[World], Awaitable[None]], monkeypatch: Any = None)
         world = World()
         clock = asyncio.ensure_future(world.worker.run())
         world.worker.assigned([CLAIM])
-        await eventually(lambda: world.worker.drives or world.failures or world.restores_away)
+        await eventually(lambda: "open 1 at 0" in world.notes)
         await scene(world)
         clock.cancel()
         return world
@@ -148,6 +148,19 @@ def test_a_flush_is_sent_then_acknowledged_then_committed_then_told() -> None:
         "committed 3",
         "send heartbeat",
     ]
+
+
+def test_what_a_core_has_to_commit_from_the_start_is_committed_before_any_input() -> None:
+    async def scene(world: World) -> None:
+        world.worker.revoked()
+        world.notes.clear()
+        world.core = Core(world.notes)
+        world.core._flushed = -1  # never committed
+        world.worker.assigned([CLAIM._replace(epoch=2)])
+        await eventually(lambda: "open 2 at 0" in world.notes)
+
+    notes = steps(in_world(scene))
+    assert notes.index("committed 0") < notes.index("open 2 at 0")
 
 
 def test_while_more_input_waits_changes_are_sent_after_a_while_only() -> None:
