@@ -7,16 +7,19 @@ import time
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from cli.failure import FailedError, UserMistakeError
 
-app = typer.Typer(name="strobe", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(name="strobe", add_completion=False, pretty_exceptions_enable=False)
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")]
 
 
-@app.callback()
-def strobe() -> None:
+@app.callback(invoke_without_command=True)
+def strobe(context: typer.Context) -> None:
     """Instrument readings through Kafka and continuous views into TimescaleDB, exactly once."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 @app.command(
@@ -172,7 +175,13 @@ def run_checks(
 def main() -> int:
     """Exit codes: 0 done, 1 it failed, 2 a mistake in what was asked."""
     try:
-        app(prog_name="./strobe")
+        code = app(prog_name="./strobe", standalone_mode=False)
+    except typer.Abort:
+        return 130
+    except TyperException as mistake:
+        told = " ".join(mistake.format_message().split())
+        print(f"strobe: {told.rstrip('.')}; see ./strobe --help", file=sys.stderr)
+        return 2
     except (UserMistakeError, FailedError) as trouble:
         if os.environ.get("STROBE_DEBUG"):
             raise
@@ -186,7 +195,7 @@ def main() -> int:
         told = f"{type(bug).__name__}: {bug}".splitlines()[0]
         print(f"strobe: this should not have happened ({told}); STROBE_DEBUG=1 shows where", file=sys.stderr)
         return 1
-    return 0
+    return int(code or 0)
 
 
 if __name__ == "__main__":
