@@ -190,6 +190,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         """
         async with self._committing:
             self._claims.clear()
+            self.ends.clear()
 
     async def leave(self) -> None:
         if self._consumer is not None:
