@@ -150,6 +150,15 @@ class Consumer:
             if found and found[1] >= 0:
                 self.ends[place] = found[1]
 
+    def ask_ends(self, places: Sequence[Place]) -> None:
+        """Note where logs end while nothing is fetched; a broker that does not answer leaves them as they are."""
+        for place in places:
+            try:
+                _, end = self._client.get_watermark_offsets(TopicPartition(*place), timeout=PROBE_S)
+            except KafkaException:
+                return
+            self.ends[place] = max(end, self.ends.get(place, 0))
+
     def committed(self) -> dict[Place, int]:
         """Where the group stands in its partitions: what was committed, else the log's start. Empty: no answer."""
         try:

@@ -50,6 +50,12 @@ class Report:
     def due(self) -> bool:
         return time.monotonic() - self._at_s >= REPORT_S
 
+    def trouble(self, trouble: Exception) -> None:
+        """Something outside is away: what is waited for, and since when."""
+        self.status.waiting_for = str(trouble)
+        self.status.last_error = f"{time.strftime('%H:%M:%S')} {trouble}"
+        self.status.counters["retries"] = self.status.counters.get("retries", 0) + 1
+
     def write(self, connection: Connection | None, ends: dict[Place, int], *, last: bool = False) -> None:
         """Trouble here is never the pipeline's trouble: it is logged, and the next second tries again."""
         if not (self.due or last):

@@ -58,6 +58,7 @@ class Source(Protocol):
     def idle(self, wait_s: float) -> None: ...
     def bounds(self, place: Place) -> tuple[int, int]: ...
     def watch_ends(self, places: list[Place]) -> None: ...
+    def ask_ends(self, places: list[Place]) -> None: ...
 
 
 class RawStage:
@@ -91,17 +92,23 @@ class RawStage:
     def run(self, stopping: threading.Event) -> None:
         """Until asked to stop; the batch at hand is finished first."""
         while not stopping.is_set():
-            self.report.write(self._connection, self._consumer.ends)
             if time.monotonic() < self._try_at_s:
-                self._consumer.idle(IDLE_S)
-                continue
-            try:
-                self._step(stopping)
-            except TROUBLE as trouble:
-                self._retreat(trouble)
+                self._rest()
+            else:
+                try:
+                    self._step(stopping)
+                except TROUBLE as trouble:
+                    self._retreat(trouble)
+            self.report.write(self._connection, self._consumer.ends)
         self.report.write(self._connection, self._consumer.ends, last=True)
         if self._connection is not None:
             self._connection.close()
+
+    def _rest(self) -> None:
+        """A part of the pause between two tries: only the membership and the figures are kept alive."""
+        self._consumer.idle(IDLE_S)
+        if self.report.due:
+            self._consumer.ask_ends(list(self.report.progress))
 
     def _step(self, stopping: threading.Event) -> None:
         self._open()
@@ -212,9 +219,7 @@ class RawStage:
     def _retreat(self, trouble: Exception) -> None:
         """Let go of everything, and say what is waited for."""
         pause_s = self._pause_s()
-        status = self.report.status
-        status.waiting_for = status.last_error = str(trouble)
-        status.counters["retries"] = status.counters.get("retries", 0) + 1
+        self.report.trouble(trouble)
         log.warning("%s; next try in %.1f s", trouble, pause_s)
         self._holds.clear()
         self._taken_at = -1

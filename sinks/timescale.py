@@ -141,7 +141,8 @@ def _refusal(url: str, error: psycopg2.OperationalError) -> Exception:
             f"the database {place(url)} refuses: {why}; correct STROBE_DATABASE ({_EXAMPLE.removeprefix('write ')}),"
             " or make role and database (see `python -m sinks migrate --help`)"
         )
-    return DatabaseAwayError(f"the database {place(url)} does not answer ({text})")
+    reason = text.rpartition("failed: ")[2].split(" Is the server")[0]  # of libpq's hint for beginners
+    return DatabaseAwayError(f"the database {place(url)} does not answer ({reason})")
 
 
 def _roll_back(connection: Connection) -> None:

@@ -56,6 +56,7 @@ class Source(Protocol):
     def resume(self) -> None: ...
     def idle(self, wait_s: float) -> None: ...
     def watch_ends(self, places: list[Place]) -> None: ...
+    def ask_ends(self, places: list[Place]) -> None: ...
     def committed(self) -> dict[Place, int]: ...
     def commit(self, offsets: dict[Place, int], *, wait: bool = False) -> None: ...
 
@@ -189,9 +190,7 @@ class ViewStage:
         return self._stores
 
     def _wait(self, trouble: Exception, pause_s: float, stopping: threading.Event) -> None:
-        status = self.report.status
-        status.waiting_for = status.last_error = str(trouble)
-        status.counters["retries"] = status.counters.get("retries", 0) + 1
+        self.report.trouble(trouble)
         log.warning("%s; next try in %.1f s", trouble, pause_s)
         if self._stores is not None:
             self._stores.connection.close()
@@ -200,6 +199,8 @@ class ViewStage:
         while time.monotonic() < until_s and not stopping.is_set():
             self._consumer.idle(0.1)
             self._consumer.pause()  # what a rebalance brought meanwhile, too
+            if self.report.due:
+                self._consumer.ask_ends(list(self.report.progress))
             self._report()
 
     def _count(self, batch: Mapping[Place, Sequence[Message]]) -> None:

@@ -346,6 +346,9 @@ class Log:
         assert place == ("tanks.v1", 0)
         return self.begin, self.end
 
+    def ask_ends(self, places: list[tuple[str, int]]) -> None:
+        self.watch_ends(places)
+
     def watch_ends(self, places: list[tuple[str, int]]) -> None:
         self.ends = dict.fromkeys(places, self.end)
 

@@ -260,6 +260,9 @@ class Topic:
         assert self.paused
         assert wait_s > 0
 
+    def ask_ends(self, places: list[tuple[str, int]]) -> None:
+        self.watch_ends(places)
+
     def watch_ends(self, places: list[tuple[str, int]]) -> None:
         self.ends = dict.fromkeys(places, len(self.values))
 
