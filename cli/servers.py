@@ -81,7 +81,8 @@ class Servers:
         self._stack: LocalStack | None = None
         if local:
             try:
-                self._stack = LocalStack(home, Ports.from_environ(os.environ), servers=local)
+                programs = (home / "servers").resolve()  # several homes may share them through a symbolic link
+                self._stack = LocalStack(home, Ports.from_environ(os.environ), servers=local, downloads=programs.parent)
             except LocalStackError as error:
                 raise UserMistakeError(str(error)) from None
 
