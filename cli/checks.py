@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from cli.shards import shards, summary
+
 ROOT = Path(__file__).resolve().parent.parent
 
+TESTS = "tests"
 SIDE_BY_SIDE = 2  # checks at once: the tests and one more, on the two cores of a small CI machine
 CHECK_S_MAX = 3_000.0  # a check that hangs longer is killed and counts as failed
 STILL_RUNNING_S = 60.0  # how often a log learns that a long check is alive
@@ -39,8 +42,16 @@ def checks(*, fast: bool, long: bool, pytest_arguments: Sequence[str] = ()) -> l
     left_out = [mark for mark, out in (("stack", fast), ("long", not long)) if out]
     chosen = " and ".join(f"not {mark}" for mark in left_out)
     python = (sys.executable, "-m")
+    pytest = (*python, "pytest", "-q", *(("-m", chosen) if chosen else ()))
+    tests = [(TESTS, (*pytest, *pytest_arguments))]
+    if fast and not pytest_arguments:  # others share one set of servers, and it is not started twice
+        sizes = {str(file.relative_to(ROOT)): file.stat().st_size for file in ROOT.glob("tests/test_*.py")}
+        tests = [
+            (f"{TESTS} {number}", (*pytest, "-p", "no:cacheprovider", *files))
+            for number, files in enumerate(shards(sizes, SIDE_BY_SIDE), 1)
+        ]
     return [
-        Check("tests", (*python, "pytest", "-q", *(("-m", chosen) if chosen else ()), *pytest_arguments)),
+        *(Check(name, command) for name, command in tests),
         Check("types", (*python, "mypy")),
         Check("imports", (str(Path(sys.executable).parent / "lint-imports"),)),
         Check("lint", (*python, "ruff", "check", ".")),
@@ -89,17 +100,18 @@ def run_all(todo: Sequence[Check], *, alive: Callable[[str], None]) -> Iterator[
 def report(outcomes: Iterator[Outcome], say: Callable[[str], None]) -> int:
     """One line for each outcome, the output of the failed ones, pytest's summary last; the exit code."""
     began = time.monotonic()
-    failed, summary = [], ""
+    failed: list[str] = []
+    summaries: list[str] = []
     for outcome in outcomes:
         word = "ok" if outcome.code == 0 else "FAILED"
         say(f"{word:6} {outcome.check.name:8} {outcome.took_s:6.1f} s")
         if outcome.code != 0:
             failed.append(outcome.check.name)
             say(f"$ {' '.join(outcome.check.command)}\n{outcome.output.rstrip()}\n")
-        if outcome.check.name == "tests":
-            summary = last_line(outcome.output).strip("= ")
+        if outcome.check.name.startswith(TESTS):
+            summaries.append(last_line(outcome.output).strip("= "))
     verdict = f"failed: {', '.join(failed)}" if failed else "all checks passed"
-    say(f"{verdict} in {time.monotonic() - began:.1f} s\ntests: {summary}")
+    say(f"{verdict} in {time.monotonic() - began:.1f} s\ntests: {summary(summaries)}")
     return 1 if failed else 0
 
 

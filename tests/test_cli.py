@@ -19,6 +19,7 @@ from cli.pipeline import Ring, one_shots, stages
 from cli.psql import psql_environ
 from cli.screen import stage_line
 from cli.servers import ROLES, Addresses, as_role, read_addresses, without_password
+from cli.shards import shards, summary
 from cli.up import Wanted
 from deploy.local.home import default_home
 from schemas.status import Status
@@ -37,9 +38,24 @@ def strobe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_fast_checks_leave_out_what_needs_servers() -> None:
-    tests = next(check for check in checks(fast=True, long=False) if check.name == "tests")
-    assert tests.command[-2:] == ("-m", "not stack and not long")
+def test_the_fast_checks_leave_out_what_needs_servers_and_forget_no_file() -> None:
+    tests = [check.command for check in checks(fast=True, long=False) if check.name.startswith("tests")]
+    assert all("not stack and not long" in command for command in tests)
+    files = [word for command in tests for word in command if word.endswith(".py")]
+    assert sorted(files) == sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("tests/test_*.py"))
+
+
+def test_two_summaries_become_one() -> None:
+    lines = ["1 failed, 400 passed, 2 deselected in 9.1s", "501 passed, 1 skipped, 3 warnings in 8.88s (0:00:08)"]
+    assert summary(lines) == "1 failed, 901 passed, 1 skipped, 2 deselected, 3 warnings"
+    assert summary(["no tests ran in 0.1s"]) == "no tests ran in 0.1s"
+    assert summary(["1 passed in 1s", "ERROR: usage"]) == "1 passed, ERROR: usage"
+
+
+def test_shards_hold_every_file_once_and_about_as_much() -> None:
+    made = shards({"a": 5, "b": 4, "c": 3, "d": 3, "e": 1}, 2)
+    assert made == [["a", "d"], ["b", "c", "e"]]
+    assert shards({"a": 5}, 2) == [["a"]]
 
 
 def test_arguments_for_pytest_come_last_so_that_they_win() -> None:
