@@ -7,6 +7,7 @@ windows and aggregates are PostgreSQL's.
 import io
 import json
 import re
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import psycopg2.extras
 from confluent_kafka import Consumer, TopicPartition
 
 SECOND_US = 1_000_000
+READ_S_MAX = 60.0
 QUANTITIES = {
     "top_in": "top_in::float8",
     "bot_in": "bot_in::float8",
@@ -35,9 +37,10 @@ def read_topic(kafka: str, topic: str) -> list[tuple[int, int, int, bytes]]:
     ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in partitions}
     consumer.assign([TopicPartition(topic, p, 0) for p, end in ends.items() if end])
     records: list[tuple[int, int, int, bytes]] = []
+    until = time.monotonic() + READ_S_MAX
     while len(records) < sum(ends.values()):
-        messages = consumer.consume(10_000, timeout=20)
-        assert messages, f"{topic}: {len(records)} of {sum(ends.values())} records came"
+        messages = consumer.consume(10_000, timeout=0.5)
+        assert messages or time.monotonic() < until, f"{topic}: {len(records)} of {sum(ends.values())} records came"
         records += [(m.partition(), m.offset(), m.timestamp()[1] * 1000, m.value()) for m in messages]
     consumer.close()
     return records
@@ -80,7 +83,7 @@ class TopicOracle:
                 assert payload[:5] == b"\0" + schema_id.to_bytes(4, "big"), "not Confluent's frame of the schema"
                 assert not body.read(1), "bytes after the record"
             except Exception as error:  # noqa: BLE001 - fastavro raises what it likes on damaged input
-                letters.append((partition, offset, repr(error)[:80]))
+                letters.append((partition, offset, type(error).__name__))
                 continue
             for index, r in enumerate(record["readings"]):
                 amplitudes = (r["top_in"], r["bot_in"], r["bot_out"], r["top_out"])
@@ -94,9 +97,9 @@ class TopicOracle:
                     time_us bigint, instrument_id text, status int,
                     top_in real, bot_in real, bot_out real, top_out real);
             """)
-            psycopg2.extras.execute_values(cursor, "INSERT INTO oracle.reading VALUES %s", readings, page_size=5000)
-            if letters:
-                psycopg2.extras.execute_values(cursor, "INSERT INTO oracle.letter VALUES %s", letters, page_size=5000)
+            for table, rows in (("reading", readings), ("letter", letters)):
+                lines = ("\t".join("\\N" if value is None else str(value) for value in row) + "\n" for row in rows)
+                cursor.copy_expert(f"COPY oracle.{table} FROM STDIN", io.StringIO("".join(lines)))
             cursor.execute(
                 """
                 CREATE TABLE oracle.dead AS SELECT * FROM oracle.reading
