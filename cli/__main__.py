@@ -28,9 +28,13 @@ def strobe(context: typer.Context) -> None:
 )
 def up(
     *,
-    kafka: Annotated[str | None, typer.Option(help="Use this Kafka: host:port.")] = None,
-    database: Annotated[str | None, typer.Option(help="Use this TimescaleDB: URL of its owner.")] = None,
-    registry: Annotated[str | None, typer.Option(help="Use this schema registry: URL.")] = None,
+    kafka: Annotated[str | None, typer.Option(envvar="STROBE_KAFKA", help="Use this Kafka: host:port.")] = None,
+    database: Annotated[
+        str | None, typer.Option(envvar="STROBE_DATABASE", help="Use this TimescaleDB: URL of strobe_owner.")
+    ] = None,
+    registry: Annotated[
+        str | None, typer.Option(envvar="STROBE_REGISTRY", help="Use this schema registry: URL.")
+    ] = None,
     instruments: Annotated[int, typer.Option(help="Monitors of the simulated ring.")] = 120,
     rate: Annotated[float, typer.Option(help="Triggers per second.")] = 10.0,
     sources: Annotated[int, typer.Option(help="Crates that read the monitors.")] = 4,
@@ -53,7 +57,7 @@ def up(
     if not detached:
         raise typer.Exit(run(home, wanted))
     wanted.check()
-    daemon.start(home, wanted.arguments(), print)
+    daemon.start(home, wanted.arguments(), wanted.named(), print)
     print("up; see ./strobe status, ./strobe psql, ./strobe logs -f raw-sink; end it with ./strobe down")
 
 

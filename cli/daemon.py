@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cli.failure import FailedError, UserMistakeError
@@ -35,7 +35,7 @@ def running(home: Home) -> int | None:
     return None
 
 
-def start(home: Home, arguments: Sequence[str], say: Callable[[str], None]) -> None:
+def start(home: Home, arguments: Sequence[str], named: Mapping[str, str], say: Callable[[str], None]) -> None:
     """Returns when the stages run; tells meanwhile what the supervisor writes to its log."""
     home.make()
     if pid := running(home):
@@ -45,7 +45,13 @@ def start(home: Home, arguments: Sequence[str], say: Callable[[str], None]) -> N
         child = subprocess.Popen(
             [sys.executable, "-m", "cli", "up", *arguments],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "STROBE_HOME": str(home.path)},
+            env={
+                **os.environ,
+                **named,
+                "PYTHONPATH": str(ROOT),
+                "PYTHONUNBUFFERED": "1",
+                "STROBE_HOME": str(home.path),
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -49,12 +49,15 @@ class Wanted:
             raise UserMistakeError(f"--rate {self.ring.rate_hz:g}: give triggers per second, such as 10")
 
     def arguments(self) -> list[str]:
-        """The same again, as a command line."""
-        named = (("--kafka", self.kafka), ("--database", self.database), ("--registry", self.registry))
-        words = [word for name, value in named if value is not None for word in (name, value)]
-        words += self.ring.arguments() if self.ring else ["--no-producer"]
+        """The same again, as a command line; with `named` beside it."""
+        words = [*self.ring.arguments()] if self.ring else ["--no-producer"]
         words += ["--for", str(self.for_s)] if self.for_s is not None else []
         return [*words, "--json"] if self.as_json else words
+
+    def named(self) -> dict[str, str]:
+        """Servers, as the environment names them: a password has no place among the arguments of a process."""
+        named = {"STROBE_KAFKA": self.kafka, "STROBE_DATABASE": self.database, "STROBE_REGISTRY": self.registry}
+        return {name: value for name, value in named.items() if value is not None}
 
 
 def up(home: Home, wanted: Wanted) -> int:

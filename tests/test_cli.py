@@ -156,9 +156,8 @@ def test_the_doctor_names_a_taken_port_with_the_remedy(tmp_path: Path) -> None:
 
 def test_a_background_run_is_asked_for_what_was_asked() -> None:
     wanted = Wanted(kafka="k:1", ring=Ring(instruments=8, rate_hz=2.5, sources=2, seed=7))
-    assert wanted.arguments() == [
-        *("--kafka", "k:1", "--instruments", "8", "--rate", "2.5", "--sources", "2", "--seed", "7"),
-    ]
+    assert wanted.arguments() == ["--instruments", "8", "--rate", "2.5", "--sources", "2", "--seed", "7"]
+    assert wanted.named() == {"STROBE_KAFKA": "k:1"}
     assert Wanted(ring=None).arguments() == ["--no-producer"]
 
 
