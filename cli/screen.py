@@ -54,7 +54,6 @@ def table(overview: Overview) -> Table:
     shown.add_column("state", no_wrap=True)
     for name in ("rate", "lag", "fresh", "errors", "restarts"):
         shown.add_column(name, justify="right", no_wrap=True)
-    shown.add_column("note", overflow="ellipsis", no_wrap=True)
     for stage in overview.stages:
         shown.add_row(
             stage.stage,
@@ -64,7 +63,6 @@ def table(overview: Overview) -> Table:
             number(stage.freshness_s, "s"),
             Text(number(stage.errors), style="red" if stage.errors else ""),
             Text(str(stage.restarts), style="red" if stage.restarts else ""),
-            Text(stage.note),
         )
     return shown
 
@@ -76,7 +74,8 @@ def where_next(overview: Overview) -> list[str]:
 
 
 def whole(overview: Overview) -> RenderableType:
-    parts: list[RenderableType] = [table(overview)]
+    notes = [Text(f"{stage.stage}: {stage.note}", style="yellow") for stage in overview.stages if stage.note]
+    parts: list[RenderableType] = [table(overview), *notes]
     if overview.phase == "running":
         parts.append(Text("\n".join(["", *where_next(overview)]), style="dim", no_wrap=True, overflow="ignore"))
         parts.append(Text("Ctrl-C stops all in order, losing nothing."))
