@@ -21,6 +21,7 @@ from mode import CrashingSupervisor
 
 from processors.outbox import DeliveryError, Outbox
 from processors.packing import DamagedBatchError, TimestampTypeError
+from processors.partial import TooManyLogsError
 from processors.plan import load_views
 from processors.records import Core, FormatError, LostDataError
 from processors.restore_reader import BrokerTroubleError, RestoreReader
@@ -59,6 +60,7 @@ SAID = (
     PositionLostError,
     RegistryError,
     TimestampTypeError,
+    TooManyLogsError,
 )
 
 

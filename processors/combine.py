@@ -79,7 +79,7 @@ class Combiner:
         self._shown_us = NEVER_US  # the watermark at the last flush
         self._keys: dict[int, set[bytes]] = {}  # of the partials in the log, by pane: deleted when forgotten
         self._stale_keys: list[bytes] = []
-        self._flushed_position: int | None = None
+        self._flushed_position: int | None = None  # None: nothing was ever committed, so even position 0 is to be
         self._in_flight: Flush | None = None
         self._deletable: dict[int, list[bytes]] = {}  # by the position with which their deletion becomes safe
 

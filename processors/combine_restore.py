@@ -29,6 +29,7 @@ class CombineRestore:
         self._view, self._plan, self._row_codec = view, plan, row_codec
         self._records: list[tuple[int, bytes]] = []
         self._horizon = NO_HORIZON
+        self._committed = committed is not None
         self.position = 0
         where = f"{view.partials}/{view.partition}"
         if committed is None:
@@ -56,6 +57,8 @@ class CombineRestore:
 
     def finish(self, writer: bytes) -> Combiner:
         combiner = Combiner(self._view, self._plan, self._row_codec, writer)
+        if not self._committed:
+            return combiner
         combiner.restore(self.position, self._horizon)
         for start in range(0, len(self._records), RESTORE_RECORDS):
             combiner.take(self._batch(self._records[start : start + RESTORE_RECORDS]), restoring=True)

@@ -49,10 +49,11 @@ class Client(Protocol):
 class _Sending:
     """Messages that are to be acknowledged together."""
 
-    def __init__(self, messages: Sequence[Message], done: Callable[[], None]) -> None:
+    def __init__(self, messages: Sequence[Message], done: Callable[[], None], ends: dict[tuple[str, int], int]) -> None:
         self.waiting = deque(messages)
         self.missing = len(messages)
         self.done = done
+        self.ends = ends
 
 
 class Outbox:
@@ -84,12 +85,15 @@ class Outbox:
         self._poller = threading.Thread(target=self._poll, name="outbox", daemon=True)
         self._poller.start()
 
-    def send(self, messages: Sequence[Message], done: Callable[[], None]) -> None:
+    def send(
+        self, messages: Sequence[Message], done: Callable[[], None], ends: dict[tuple[str, int], int] | None = None
+    ) -> None:
+        """Send; `ends` is filled with one past the last acknowledged offset, by topic and partition."""
         if not messages:
             self._loop.call_soon(done)
             return
         self.unacknowledged += len(messages)
-        self._queue.append(_Sending(messages, done))
+        self._queue.append(_Sending(messages, done, {} if ends is None else ends))
         if not self._waiting_for_room:
             self._hand_over()
 
@@ -130,6 +134,8 @@ class Outbox:
                 failure = _delivery_error(error, message.topic(), len(message.value() or b""))
                 self._loop.call_soon_threadsafe(self._failed, failure)
                 return
+            place = (message.topic(), message.partition())
+            sending.ends[place] = max(message.offset() + 1, sending.ends.get(place, 0))
             sending.missing -= 1
             if sending.missing == 0:
                 self._loop.call_soon_threadsafe(self._finished, sending, count)

@@ -19,6 +19,7 @@ import numpy as np
 from processors.records import (
     HEARTBEAT,
     MARK,
+    METADATA_BYTES_MAX,
     NEVER_US,
     PARTIAL,
     Checkpoint,
@@ -43,7 +44,12 @@ if TYPE_CHECKING:
     from processors.plan import Plan
 
 METADATA_FORMAT = 1
+_METADATA_BYTES = (200, 24)  # of a checkpoint's metadata: what is always there, and a log's name and end at most
 REPEAT_HEARTBEAT_CALLS = 10  # a heartbeat that says nothing new is sent every so many calls
+
+
+class TooManyLogsError(ValueError):
+    """More partitions of views than what is known of them fits into a committed position's metadata."""
 
 
 class Decoder(Protocol):
@@ -76,6 +82,13 @@ class PartialWorker:
     """One ownership of a source partition: a Core (processors.records), driven by the worker shell."""
 
     def __init__(self, source: SourcePartition, plans: Sequence["Plan"], codec: Decoder, writer: bytes) -> None:
+        logs = len(plans) * source.view_partitions + source.partition + 1
+        always, each = _METADATA_BYTES
+        if always + each * logs > METADATA_BYTES_MAX:
+            raise TooManyLogsError(
+                f"{source.topic}: {len(plans)} views of {source.view_partitions} partitions each are more than a"
+                " position can speak for; use fewer partitions for the views (STROBE_PARTITIONS at their creation)"
+            )
         self.source = source
         self.plans = list(plans)
         self.position = 0
@@ -89,7 +102,8 @@ class PartialWorker:
         self._marks: dict[tuple[int, int, int], int] = {}  # (view, pane, group) -> one past the latest late offset
         self._versions: list[list[tuple[int, bytes]]] = []  # by the number of the instrument in `seen`
         self._foreign_seen: dict[int, set[bytes]] = {}  # keys of earlier writers, by instrument: deleted when replaced
-        self._flushed_position: int | None = None
+        self._flushed_position: int | None = None  # None: nothing was ever committed, so even position 0 is to be
+        self._ends: dict[str, list[int]] = {}  # by topic: one past the last record of ours known to be safe
         self._in_flight: Flush | None = None
         self._unsettled: set[int] = set()  # instruments with versions beyond the committed position
         self._restored_position = 0
@@ -157,7 +171,7 @@ class PartialWorker:
             return None
         messages = self._row_messages() + self._mark_messages()
         messages += self._seen_messages(self.seen.take_changed())
-        self._in_flight = Flush(messages, Checkpoint(self.position, self._metadata()))
+        self._in_flight = Flush(messages, Checkpoint(self.position, str(self.newest_us)))
         self._flushed_position = self.position
         return self._in_flight
 
@@ -166,12 +180,15 @@ class PartialWorker:
         if flush is not self._in_flight:
             raise ValueError("a flush was acknowledged that is not in flight")
         self._in_flight = None
-        return flush.checkpoint
+        for (topic, partition), end in flush.ends.items():
+            ends = self._ends.setdefault(topic, [])
+            ends += [0] * (partition + 1 - len(ends))
+            ends[partition] = max(ends[partition], end)
+        return Checkpoint(flush.checkpoint.position, self._metadata(int(flush.checkpoint.metadata)))
 
     def committed(self, checkpoint: Checkpoint) -> list[Message]:
         """Forget what no later reading can touch; say how far this partition has come."""
-        newest_us = metadata_of(checkpoint.metadata)["newest_us"]
-        watermark_us = newest_us - self.source.out_of_orderness_us
+        watermark_us: int = json.loads(checkpoint.metadata)["newest_us"] - self.source.out_of_orderness_us
         for plan, table in zip(self.plans, self.tables, strict=True):
             for pane in table.panes:
                 if (pane + 1) * plan.pane_us + plan.lateness_us <= watermark_us:
@@ -262,16 +279,21 @@ class PartialWorker:
             messages += [Message(topic, q, key, value) for q in range(self.source.view_partitions)]
         return messages
 
-    def _metadata(self) -> str:
-        content = {"format": METADATA_FORMAT, "topic_id": self.source.topic_id, "newest_us": self.newest_us}
+    def _metadata(self, newest_us: int) -> str:
+        content = {
+            "format": METADATA_FORMAT,
+            "topic_id": self.source.topic_id,
+            "newest_us": newest_us,
+            "ends": self._ends,
+        }
         return json.dumps(content, separators=(",", ":"))
 
     # --- taking over what an earlier owner left ---------------------------------------------------------------------
 
-    def restore(self, position: int, newest_us: int) -> None:
+    def restore(self, position: int, newest_us: int, ends: dict[str, list[int]]) -> None:
         """Begin at a committed position."""
         self.position = self._flushed_position = self._restored_position = position
-        self.newest_us = newest_us
+        self.newest_us, self._ends = newest_us, ends
 
     def restore_seen(self, row: SeenRow, version: tuple[int, bytes], foreign_keys: set[bytes]) -> None:
         """Take over the seen triggers of an instrument as of the committed position."""
@@ -289,9 +311,3 @@ class PartialWorker:
         (row,) = table.find_or_make(np.array([partial.pane]), np.array([number]))
         table.state[row] = np.frombuffer(partial.state, np.int64)
         table.absorbed[row], table.n[row] = partial.absorbed, partial.n
-
-
-def metadata_of(text: str) -> dict[str, int]:
-    """The content of a checkpoint's metadata."""
-    content: dict[str, int] = json.loads(text)
-    return content

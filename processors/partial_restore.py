@@ -55,6 +55,8 @@ class PartialRestore:
         self._seen: dict[str | int, tuple[SeenRow, tuple[int, bytes]]] = {}
         self._seen_keys: dict[str | int, set[bytes]] = {}
         self._newest_us = NEVER_US
+        self._ends: dict[str, list[int]] = {}
+        self._committed = committed is not None
         self.position = 0
         where = f"{source.topic}/{source.partition}"
         if committed is None:
@@ -81,7 +83,17 @@ class PartialRestore:
         ]
 
     def begin(self, ends: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """All is read, up to the ends as they stood after the position was."""
+        """All is read, up to the ends as they stood after the position was.
+
+        Raises LostDataError where a log ends before what was acknowledged when the position was committed.
+        """
+        for (topic, partition), end in ends.items():
+            acknowledged = self._ends.get(topic, [])[partition : partition + 1]
+            if acknowledged and end < acknowledged[0]:
+                raise LostDataError(
+                    f"{topic}/{partition}: ends at {end}, but {acknowledged[0]} was acknowledged: the topic was created"
+                    " anew, or the broker lost records; give its views a new generation and the processors a new group"
+                )
         return ends
 
     def take(self, topic: str, partition: int, offset: int, value: bytes | None) -> None:
@@ -97,13 +109,30 @@ class PartialRestore:
     def finish(self, writer: bytes) -> PartialWorker:
         """The worker, at the committed position, with the rows that are still open and the triggers seen by then."""
         worker = PartialWorker(self._source, self._plans, self._codec, writer)
-        worker.restore(self.position, self._newest_us)
+        if not self._committed:
+            self._refuse_rows_without_position()
+            return worker
+        worker.restore(self.position, self._newest_us, self._ends)
         for instrument, (row, version) in self._seen.items():
             worker.restore_seen(row, version, self._seen_keys[instrument])
         for (view, group, _), partial in self._rows.items():
             (instrument,) = group_values(group)
             worker.restore_row(view, partial, instrument)
         return worker
+
+    def _refuse_rows_without_position(self) -> None:
+        """The first commit comes before the first row: rows without it tell of a position that was lost.
+
+        Kafka forgets a group's positions with the topic, so this is also how a topic looks that was created anew;
+        offsets then begin at 0, and the rows would pass for having absorbed what is still to come.
+        """
+        if self._rows or self._seen_keys:
+            where = f"{self._source.topic}/{self._source.partition}"
+            raise LostDataError(
+                f"{where}: there are rows of its readings but no committed position:"
+                " the topic was created anew, or the group's positions expired; give its views a new generation and"
+                f" delete {seen_topic(self._source.topic)}"
+            )
 
     def _take_partial(self, view: int, partial: Partial) -> None:
         plan = self._plans[view]
@@ -142,3 +171,4 @@ class PartialRestore:
                 f" {self._source.topic_id}: it was deleted and created anew; give the processors a new group"
             )
         self._newest_us = content["newest_us"]
+        self._ends = content["ends"]

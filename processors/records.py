@@ -51,11 +51,15 @@ class Checkpoint(NamedTuple):
 
 
 class Flush:
-    """A snapshot on its way: all its messages must be acknowledged before its checkpoint may be committed."""
+    """A snapshot on its way: all its messages must be acknowledged before its checkpoint may be committed.
+
+    `ends` is for the sender to fill: by (topic, partition) one past the offset of the last acknowledged message.
+    """
 
     def __init__(self, messages: list[Message], checkpoint: Checkpoint) -> None:
         self.messages = messages
         self.checkpoint = checkpoint
+        self.ends: dict[tuple[str, int], int] = {}
 
 
 class Core(Protocol):

@@ -57,7 +57,9 @@ class Positions(Protocol):
 class Sender(Protocol):
     """What is used of processors.outbox.Outbox."""
 
-    def send(self, messages: list[Message], done: Callable[[], None]) -> None: ...
+    def send(
+        self, messages: list[Message], done: Callable[[], None], ends: dict[tuple[str, int], int] | None = None
+    ) -> None: ...
 
 
 @dataclass(eq=False)
@@ -195,7 +197,7 @@ class Worker:
         drive.changed_s = None
         if flush is not None:
             drive.in_flight, drive.sent_s = flush, time.monotonic()
-            self._sender.send(flush.messages, lambda: self._acknowledged(drive, flush))
+            self._sender.send(flush.messages, lambda: self._acknowledged(drive, flush), flush.ends)
 
     def _acknowledged(self, drive: Drive, flush: Flush) -> None:
         if not self._current(drive):

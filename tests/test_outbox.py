@@ -25,7 +25,9 @@ class Producer:
         if len(self._waiting) >= self.room:
             raise BufferError
         self.sent.append((topic, fields["partition"], fields["key"]))
-        self._waiting.append((fields["on_delivery"], _Sent(topic, fields["value"])))
+        self._waiting.append(
+            (fields["on_delivery"], _Sent(topic, fields["partition"], len(self.sent) - 1, fields["value"]))
+        )
 
     def poll(self, timeout: float) -> int:
         del timeout
@@ -40,11 +42,17 @@ class Producer:
 
 
 class _Sent:
-    def __init__(self, topic: str, value: bytes) -> None:
-        self._topic, self._value = topic, value
+    def __init__(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        self._topic, self._partition, self._offset, self._value = topic, partition, offset, value
 
     def topic(self) -> str:
         return self._topic
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
 
     def value(self) -> bytes:
         return self._value
@@ -76,13 +84,15 @@ async def until(true: Callable[[], Any]) -> None:
 
 def test_done_is_called_once_all_messages_of_a_call_are_safe() -> None:
     async def scene(outbox: Outbox, done: list[str]) -> None:
-        outbox.send(messages(10), lambda: done.append("first"))
+        ends: dict[tuple[str, int], int] = {}
+        outbox.send(messages(10), lambda: done.append("first"), ends)
         outbox.send([], lambda: done.append("nothing"))
         outbox.send(messages(1), lambda: done.append("second"))
         assert done == []
         await until(lambda: len(done) == 3)
         assert done.index("first") < done.index("second")
         assert (outbox.acknowledged, outbox.unacknowledged) == (11, 0)
+        assert max(ends.values()) == 10  # one past the last offset of the ten
 
     assert with_outbox(Producer(), scene) == []
 

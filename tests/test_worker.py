@@ -97,7 +97,11 @@ class World:
         del claim, age_s_max
         return self.log_end
 
-    def send(self, messages: list[Message], done: Callable[[], None]) -> None:
+    def send(
+        self, messages: list[Message], done: Callable[[], None], ends: dict[tuple[str, int], int] | None = None
+    ) -> None:
+        if ends is not None:
+            ends[messages[0].topic, messages[0].partition] = 7
         self.notes.append(f"send {messages[0].topic}")
         if self.safe_at_once:
             asyncio.get_running_loop().call_soon(done)

@@ -58,7 +58,8 @@ class LocalStack:
         self.ports = ports.settled()
         self._profile = PROFILES[profile]
         self._wanted = frozenset(servers) | ({"database"} if "registry" in servers else set())
-        self._programs = (downloads or home) / "servers"
+        # Resolved: programs are bound to where they lie, and a link must not bind them to another place.
+        self._programs = ((downloads or home) / "servers").resolve()
         self._claim = Claim(home / "supervisor.lock")
         self._leash = Leash()
         self._begun: list[Server] = []

@@ -102,7 +102,10 @@ class World:
             for offset, _, value in self.logs[wanted].records:
                 if offset < end:
                     restore.take(*wanted, offset, value)
-        self.owners[at] = Owner(at, restore.finish(self.writer()))
+        owner = self.owners[at] = Owner(at, restore.finish(self.writer()))
+        if committed is None:  # the first commit comes before anything is taken in
+            self.flush(owner)
+            self.commit(owner)
 
     def writer(self) -> bytes:
         self._writers += 1
@@ -134,6 +137,8 @@ class World:
     def deliver(self, owner: Owner, to: TopicPartition) -> None:
         message, flush = owner.sending[to].popleft()
         self.logs[to].append(message.key, message.value)
+        if flush is not None:
+            flush.ends[to] = self.logs[to].end
         owner.unacknowledged -= flush is not None
         if not owner.sending[to]:
             del owner.sending[to]
