@@ -640,6 +640,8 @@ def read_records(
             ats[i] = at - start
             wheres[i] = pc
             continue
+        if rows == base:  # a record without readings: what it wrote there is not the next one's
+            valid[:, base] = 1
         _share(i8, u4, u1, valid, shared, base, rows)
         counts[i] = rows - base
         progress[1] = rows
