@@ -75,8 +75,10 @@ class Supervisor:
         return status if status and child and status.pid == child.pid else None
 
     def last_words(self, name: str) -> str:
-        """The last line that the child of this stage wrote."""
+        """The last line that the child of this stage wrote; of one that was killed it explains nothing."""
         child = self._children.get(name)
+        if (self.lives[name].code or 0) < 0 and self.pid(name) is None:
+            return ""
         return next((line for line in reversed(child.tail) if line.strip()), "") if child else ""
 
     def pid(self, name: str) -> int | None:
@@ -111,7 +113,9 @@ class Supervisor:
     def _tell_exit(self, name: str, life: Life) -> None:
         if life.state is State.BACKING_OFF:
             again_s = life.due_s - life.since_s
-            self._say(f"{name} died ({describe(life.code)}), again in {again_s:g} s: {self.last_words(name)}")
+            self.lives[name] = life
+            words = self.last_words(name)
+            self._say(f"{name} died ({describe(life.code)}), again in {again_s:g} s{f': {words}' if words else ''}")
 
     def _become(self, name: str, life: Life, action: Action | None) -> None:
         self.lives[name] = life
