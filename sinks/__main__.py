@@ -22,7 +22,7 @@ from schemas.status import Status
 from schemas.stream import SchemaError, Stream, load_streams
 from sinks.accept import accept_gap, accept_topic
 from sinks.batches import WrongTimestampError
-from sinks.consumer import Consumer, ConsumerError
+from sinks.consumer import Consumer, ConsumerError, accept_group_gap
 from sinks.ddl import TableError
 from sinks.health import Report
 from sinks.migrate import COMMANDS, load_migrations, migrate
@@ -32,7 +32,7 @@ from sinks.raw_store import WrongIncarnationError
 from sinks.tables import View, ViewSchemaError, view_of
 from sinks.timescale import DatabaseAwayError, DatabaseSetupError, connect, connect_patiently
 from sinks.view_stage import GROUP as VIEW_GROUP
-from sinks.view_stage import DamagedRowError, Decoders, ViewStage
+from sinks.view_stage import DamagedRowError, Decoders, LostRowsError, ViewStage
 
 DONE, SERVER_TROUBLE, WRONG_SETUP = 0, 1, 2
 ASK_S = 5.0  # a question to the broker or the registry while the stage runs
@@ -41,6 +41,7 @@ AWAY = (DatabaseAwayError, RegistryAwayError, AdminError, RegistryError, Consume
 WRONG = (
     SettingsError, SchemaError, DatabaseSetupError, TableError, ViewSchemaError, WrongTopicError, MissingTopicError,
     WrongTimestampError, WrongIncarnationError, LostRecordsError, DamagedRowError,
+    LostRowsError,
 )  # fmt: skip
 
 
@@ -80,7 +81,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     topic = commands.add_parser("accept-topic", help="go on with a stream's topic that was deleted and made anew")
     topic.add_argument("stream", metavar="STREAM")
     gap = commands.add_parser("accept-gap", help="go on past records that Kafka does not hold any more")
-    gap.add_argument("stream", metavar="STREAM")
+    gap.add_argument("name", metavar="STREAM|VIEW")
     return parser.parse_args(arguments)
 
 
@@ -153,12 +154,20 @@ def run_accept_topic(settings: Settings, options: argparse.Namespace) -> None:
 
 
 def run_accept_gap(settings: Settings, options: argparse.Namespace) -> None:
-    stream = named(settings, options.stream)
-    admin = Admin(settings.kafka)
-    connection = connect_patiently(settings.database, "strobe accept-gap", relaxed=False)
-    begins, ends = admin.begin_offsets(stream.topic), admin.end_offsets(stream.topic)
-    lines = list(accept_gap(connection, stream, admin.topic_id(stream.topic), begins, ends))
-    for line in lines or [f"{stream.name}: no gap; every position is within its log"]:
+    admin, streams, name = Admin(settings.kafka), load_streams(settings.streams), options.name
+    if name in streams:
+        stream = streams[name]
+        connection = connect_patiently(settings.database, "strobe accept-gap", relaxed=False)
+        begins, ends = admin.begin_offsets(stream.topic), admin.end_offsets(stream.topic)
+        lines = list(accept_gap(connection, stream, admin.topic_id(stream.topic), begins, ends))
+    else:
+        views = {view.name for view in registered_views(Registry(settings.registry))}
+        if name not in views:
+            raise SettingsError(f"no stream or view {name!r}; known are {', '.join([*streams, *sorted(views)])}")
+        lines = list(
+            accept_group_gap(settings.kafka, VIEW_GROUP, name, admin.begin_offsets(name), admin.end_offsets(name))
+        )
+    for line in lines or [f"{name}: no gap; every position is within its log"]:
         sys.stdout.write(line + "\n")
 
 

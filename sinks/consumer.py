@@ -7,7 +7,7 @@ something else, as long as it calls `gather` or `idle` now and then.
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer as KafkaConsumer
@@ -69,7 +69,7 @@ class Consumer:
                 "group.id": group,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
-                "auto.offset.reset": "error" if held else "earliest",
+                "auto.offset.reset": "error",  # never past what was deleted, in silence
                 "fetch.queue.backoff.ms": QUEUE_BACKOFF_MS,
                 "fetch.wait.max.ms": FETCH_WAIT_MS,
                 "fetch.message.max.bytes": FETCH_BYTES_MAX,
@@ -231,6 +231,8 @@ class Consumer:
         if self._held:
             self._started = False
             client.assign([])
+        else:
+            client.assign(_from_the_beginning(client, places))
 
     def _on_revoke(self, client: Any, places: list[TopicPartition]) -> None:  # noqa: ANN401 - as above
         self.assigned -= {(place.topic, place.partition) for place in places}
@@ -238,6 +240,29 @@ class Consumer:
         if self._held:
             self._started = False
             client.unassign()
+
+
+def accept_group_gap(kafka: str, group: str, topic: str, begins: dict[int, int], ends: dict[int, int]) -> Iterator[str]:
+    """Move a group's positions that the log does not hold to its nearest end. The group must have no member."""
+    client = KafkaConsumer({"bootstrap.servers": kafka, "group.id": group, "enable.auto.commit": False})
+    try:
+        for place in _from_the_beginning(client, [TopicPartition(topic, partition) for partition in begins]):
+            nearest = min(max(place.offset, begins[place.partition]), ends[place.partition])
+            if nearest != place.offset:
+                client.commit(offsets=[TopicPartition(topic, place.partition, nearest)], asynchronous=False)
+                yield f"{topic}[{place.partition}]: {group} goes on at {nearest} instead of {place.offset}"
+    except KafkaException as error:
+        raise ConsumerError(
+            f"positions of {group} cannot be moved ({error.args[0].str()}); is the stage stopped?"
+        ) from None
+    finally:
+        client.close()
+
+
+def _from_the_beginning(client: Any, places: Sequence[TopicPartition]) -> list[TopicPartition]:  # noqa: ANN401 - untyped
+    """Where the group stands, or the very first offset. Whether the log still holds it, fetching tells."""
+    committed = client.committed(list(places), timeout=ASK_S)
+    return [TopicPartition(place.topic, place.partition, max(0, place.offset)) for place in committed]
 
 
 def _place(message: Message) -> Place:

@@ -15,7 +15,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812 - a class
 from schemas.codec import UndecodableError, UnknownSchemaIdError
 from schemas.registry import RegistryAwayError
 from sinks.batches import Message
-from sinks.consumer import Place
+from sinks.consumer import Place, PositionLostError
 from sinks.health import Progress, Report
 from sinks.tables import View, ViewSchemaError, view_of
 from sinks.timescale import DatabaseAwayError, pauses
@@ -35,6 +35,10 @@ TROUBLE = (DatabaseAwayError, RegistryAwayError)
 
 class DamagedRowError(RuntimeError):
     """A row in a view's topic that cannot be read: where, and why, in one line."""
+
+
+class LostRowsError(RuntimeError):
+    """Rows that are in no log and in no table: where, and what an operator can do, in one line."""
 
 
 class RowDecoder(Protocol):
@@ -103,7 +107,13 @@ class ViewStage:
     def run(self, stopping: threading.Event) -> None:
         """Until asked to stop; the batch at hand is finished first, unless the database is away."""
         while not stopping.is_set():
-            batch = self._consumer.gather_soon(IDLE_S, LINGER_S)
+            try:
+                batch = self._consumer.gather_soon(IDLE_S, LINGER_S)
+            except PositionLostError as error:
+                raise LostRowsError(
+                    f"{error}: rows were deleted from the topic before they were stored, or it was made anew;"
+                    " to go on with those that are left: python -m sinks accept-gap VIEW"
+                ) from None
             self._take(batch, stopping)
             self._note_assigned()
             self._commit(wait=False)
