@@ -118,7 +118,7 @@ def test_a_batch_cut_anywhere_gives_the_same_rows() -> None:
 
 @pytest.mark.parametrize("stream", [BPM, EVERY_TYPE, FLAT], ids=lambda stream: stream.name)
 def test_a_damaged_message_becomes_a_letter_or_rows_and_its_neighbours_never_notice(stream: Stream) -> None:
-    @settings(max_examples=250)
+    @settings(max_examples=150)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         schemas = [stream.avro] if stream is BPM else [stream.avro, data.draw(writers(stream))]
