@@ -23,7 +23,7 @@ from processors.outbox import DeliveryError, Outbox
 from processors.packing import DamagedBatchError, TimestampTypeError
 from processors.partial import TooManyLogsError
 from processors.plan import load_views
-from processors.records import Core, FormatError, LostDataError
+from processors.records import Core, LostDataError
 from processors.restore_reader import BrokerTroubleError, RestoreReader
 from processors.restores import MakeRestore, Restores, restore_core
 from processors.setup import NotSetUpError
@@ -34,6 +34,7 @@ from schemas.registry import Registry, RegistryAwayError, RegistryError
 from schemas.settings import Settings
 from schemas.status import Status
 from schemas.stream import load_streams
+from schemas.triggers import FormatError
 
 log = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from processors.partial_batch import PartialBatch, read_partials
 from processors.records import (
     HEARTBEAT,
     MARK,
+    METADATA_FORMAT,
     NEVER_US,
     PARTIAL,
     Checkpoint,
@@ -37,7 +38,6 @@ from schemas.batch import Int64s, RawBatch, Vector
 if TYPE_CHECKING:
     from processors.plan import Plan
 
-METADATA_FORMAT = 1
 NO_HORIZON = -(1 << 62)
 
 

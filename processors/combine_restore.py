@@ -1,12 +1,11 @@
 """Makes a combiner from its log, as its predecessor's last commit left it. Knows neither Kafka nor the clock."""
 
-import json
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from processors.combine import METADATA_FORMAT, NO_HORIZON, Combiner, RowEncoder, ViewPartition
-from processors.records import FormatError, LostDataError
+from processors.combine import NO_HORIZON, Combiner, RowEncoder, ViewPartition
+from processors.records import LostDataError, checkpoint_content
 from schemas.batch import RawBatch
 
 if TYPE_CHECKING:
@@ -74,14 +73,7 @@ class CombineRestore:
         return RawBatch(self._view.partials, self._view.partition, first, after, data, starts, sizes, offsets, nothing)
 
     def _read_metadata(self, metadata: str, where: str) -> None:
-        try:
-            content = json.loads(metadata)
-        except ValueError:
-            content = {}
-        if not isinstance(content, dict) or content.get("format") != METADATA_FORMAT:
-            raise FormatError(
-                f"{where}: the committed position carries {metadata[:60]!r}, which this version cannot read"
-            )
+        content = checkpoint_content(metadata, {"topic_id": str, "horizon": int}, where)
         if content["topic_id"] != self._view.topic_id:
             raise LostDataError(
                 f"{where}: positions are those of topic id {content['topic_id']}, but the topic has"

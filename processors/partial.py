@@ -20,6 +20,7 @@ from processors.records import (
     HEARTBEAT,
     MARK,
     METADATA_BYTES_MAX,
+    METADATA_FORMAT,
     NEVER_US,
     PARTIAL,
     Checkpoint,
@@ -43,7 +44,6 @@ from schemas.seen import Seen
 if TYPE_CHECKING:
     from processors.plan import Plan
 
-METADATA_FORMAT = 1
 _METADATA_BYTES = (200, 24)  # of a checkpoint's metadata: what is always there, and a log's name and end at most
 REPEAT_HEARTBEAT_CALLS = 10  # a heartbeat that says nothing new is sent every so many calls
 

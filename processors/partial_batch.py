@@ -11,11 +11,11 @@ from processors.records import (
     MARK,
     PARTIAL,
     PARTIAL_HEAD,
-    FormatError,
     Heartbeat,
     unpack,
 )
 from schemas.batch import Int64s, RawBatch
+from schemas.triggers import FormatError
 
 # PARTIAL_HEAD of processors.records, field by field, for NumPy.
 _HEAD = np.dtype(

@@ -4,12 +4,10 @@ Order matters and is the shell's to keep: first the committed position, then the
 records up to there. So whatever was acknowledged before the commit is read.
 """
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from processors.partial import (
-    METADATA_FORMAT,
     Decoder,
     PartialWorker,
     SourcePartition,
@@ -19,10 +17,10 @@ from processors.partial import (
 from processors.records import (
     NEVER_US,
     PARTIAL,
-    FormatError,
     LostDataError,
     Partial,
     SeenRow,
+    checkpoint_content,
     group_values,
     partial_of_another,
     seen_key,
@@ -157,14 +155,7 @@ class PartialRestore:
             self._seen[row.instrument] = (row, settled[-1])
 
     def _read_metadata(self, metadata: str, where: str) -> None:
-        try:
-            content = json.loads(metadata)
-        except ValueError:
-            content = {}
-        if not isinstance(content, dict) or content.get("format") != METADATA_FORMAT:
-            raise FormatError(
-                f"{where}: the committed position carries {metadata[:60]!r}, which this version cannot read"
-            )
+        content = checkpoint_content(metadata, {"topic_id": str, "newest_us": int, "ends": dict}, where)
         if content["topic_id"] != self._source.topic_id:
             raise LostDataError(
                 f"{where}: positions are those of topic id {content['topic_id']}, but the topic has"

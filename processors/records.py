@@ -7,14 +7,16 @@ then never displace a newer one's record; rule 2 of docs/decisions/0001).
 
 import json
 import struct
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from schemas.batch import RawBatch
+from schemas.triggers import FormatError
 
 FORMAT = 1
 PARTIAL, MARK, HEARTBEAT, SEEN, ROW = 1, 2, 3, 5, 6  # 4 is kept for recomputed windows
 
 NEVER_US = -(1 << 62)  # the watermark before the first reading
+METADATA_FORMAT = 1
 METADATA_BYTES_MAX = 4000  # Kafka's offset.metadata.max.bytes is 4096
 
 PARTIAL_HEAD = struct.Struct("<BBiiqqq16sI")  # format, kind, generation, p, pane, absorbed, n, writer, group bytes
@@ -24,10 +26,6 @@ _HEARTBEAT = struct.Struct("<BBiiqq?16s")  # format, kind, generation, p, positi
 _SEEN_HEAD = struct.Struct("<BBi16sIH")  # format, kind, p, writer, instrument bytes, versions
 _VERSION = struct.Struct("<qI")  # position, bytes
 _KEY = struct.Struct("<BBqi16s")  # format, kind, pane or window, p, writer
-
-
-class FormatError(ValueError):
-    """A record of ours in a format that this version does not know: stop, never guess."""
 
 
 class LostDataError(RuntimeError):
@@ -48,6 +46,19 @@ class Checkpoint(NamedTuple):
 
     position: int
     metadata: str
+
+
+def checkpoint_content(metadata: str, names: dict[str, type], where: str) -> dict[str, Any]:
+    """What goes with a committed position; `names` must be there. Raises FormatError for what we did not write."""
+    try:
+        content = json.loads(metadata)
+    except ValueError:
+        content = None
+    known = isinstance(content, dict) and content.get("format") == METADATA_FORMAT
+    if not known or any(not isinstance(content.get(name), kind) for name, kind in names.items()):
+        raise FormatError(f"{where}: the committed position carries {metadata[:60]!r}, which this version cannot read")
+    found: dict[str, Any] = content
+    return found
 
 
 class Flush:

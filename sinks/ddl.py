@@ -30,11 +30,12 @@ def create(table: Table) -> list[str]:
             f" ({literal(table.schema)}, {literal(table.name)}, interval '{table.keep_us // US} seconds')"
             " ON CONFLICT DO NOTHING"
         )
+    if table.time:
+        # For questions about all instruments at once: a few kB, and inserts hardly notice it.
+        statements.append(f"CREATE INDEX ON {table.path} USING brin ({quoted(table.time)}) WITH (autosummarize = on)")
     if table.index:
         *group, time = table.index
         statements.append(f"CREATE INDEX ON {table.path} ({_names(tuple(group))}, {quoted(time)} DESC)")
-        # For questions about all instruments at once: a few kB, and inserts hardly notice it.
-        statements.append(f"CREATE INDEX ON {table.path} USING brin ({quoted(time)}) WITH (autosummarize = on)")
     return statements
 
 

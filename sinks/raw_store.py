@@ -24,6 +24,8 @@ from sinks.timescale import DatabaseSetupError, transaction
 
 log = logging.getLogger(__name__)
 
+POSITION_FORMAT = 1  # of a row of strobe.positions
+
 
 class FencedError(RuntimeError):
     """Someone else has taken the partition, or the position has moved: nothing of the batch was stored."""
@@ -73,10 +75,15 @@ class RawStore:
             self._first_sight(cursor, topic_id, incarnation, partition, log_start)
             cursor.execute(
                 "UPDATE strobe.positions SET epoch = epoch + 1, taken_at = now()"
-                " WHERE stream = %s AND topic_id = %s AND partition = %s RETURNING epoch, next",
+                " WHERE stream = %s AND topic_id = %s AND partition = %s RETURNING epoch, next, format",
                 (self.stream.name, topic_id, partition),
             )
-            epoch, following = _one(cursor)
+            epoch, following, written_as = _one(cursor)
+            if written_as != POSITION_FORMAT:
+                raise DatabaseSetupError(
+                    f"strobe.positions: {self.stream.topic}[{partition}] in format {written_as}, this version reads"
+                    f" {POSITION_FORMAT}: run the version of Strobe that wrote it"
+                )
             seen = self._seen(cursor, incarnation, partition)
         return Hold(self.stream.name, self.stream.topic, topic_id, incarnation, partition, epoch, following, seen)
 
@@ -241,7 +248,7 @@ def _letter_cells(hold: Hold, rows: list[LetterRow]) -> list[Cells]:
     ]
 
 
-def _one(cursor: Cursor) -> tuple[int, int]:
+def _one(cursor: Cursor) -> tuple[int, ...]:
     found = cursor.fetchone()
     if found is None:
         raise FencedError("the position of a partition was deleted while it was taken over")

@@ -9,7 +9,6 @@ from processors.partial_batch import read_partials
 from processors.records import (
     MARK,
     PARTIAL,
-    FormatError,
     Heartbeat,
     Partial,
     SeenRow,
@@ -22,6 +21,7 @@ from processors.records import (
     unpack,
 )
 from schemas.batch import RawBatch
+from schemas.triggers import FormatError
 
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)
 int32s = st.integers(-(1 << 31), (1 << 31) - 1)

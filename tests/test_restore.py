@@ -14,7 +14,8 @@ from processors.combine import ViewPartition
 from processors.combine_restore import CombineRestore
 from processors.partial import PartialWorker, SourcePartition, TooManyLogsError
 from processors.partial_restore import PartialRestore
-from processors.records import Checkpoint, FormatError, LostDataError, Message
+from processors.records import Checkpoint, LostDataError, Message
+from schemas.triggers import FormatError
 
 VIEW = SetView("a", SECOND_US, SECOND_US, 600 * SECOND_US)
 SOURCE = SourcePartition("s", "id-1", 0, 2, 1 << 60, 2 * SECOND_US)

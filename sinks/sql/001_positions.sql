@@ -22,11 +22,13 @@ CREATE TABLE strobe.positions (
     next bigint NOT NULL,
     epoch bigint NOT NULL,
     taken_at timestamptz NOT NULL DEFAULT now(),
+    format smallint NOT NULL DEFAULT 1,
     PRIMARY KEY (stream, topic_id, partition),
     CHECK (next >= first)
 ) WITH (fillfactor = 10); -- each row is updated many times a second: room for the next version in the same page
 COMMENT ON TABLE strobe.positions IS
     'How far the raw tables reach: every record of the partition with first <= offset < next is stored, a duplicate or a dead letter.';
+COMMENT ON COLUMN strobe.positions.format IS 'of the row: a sink that does not know it stops';
 COMMENT ON COLUMN strobe.positions.first IS 'offset that was the log''s first when the partition was seen first; above 0: older records were gone';
 COMMENT ON COLUMN strobe.positions.next IS 'offset of the next record to store';
 COMMENT ON COLUMN strobe.positions.epoch IS 'counts the takers of the partition; a batch of an earlier taker finds another number and is rolled back';
