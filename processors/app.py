@@ -30,6 +30,7 @@ from processors.setup import NotSetUpError
 from processors.transport import Claim, Driver, PositionLostError
 from processors.worker import Worker
 from schemas.admin import Admin, AdminError, BrokerAwayError
+from schemas.names import TooManyNamesError
 from schemas.registry import Registry, RegistryAwayError, RegistryError
 from schemas.settings import Settings
 from schemas.status import Status
@@ -62,6 +63,7 @@ SAID = (
     RegistryError,
     TimestampTypeError,
     TooManyLogsError,
+    TooManyNamesError,
 )
 
 

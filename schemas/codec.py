@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from schemas import kernels
 from schemas.batch import WHOLE_RECORD, Columns, Decoded, Int64s, Letter, RawBatch, Vector
-from schemas.names import Dictionary
+from schemas.names import INSTRUMENTS_MAX, SOURCES_MAX, Dictionary, TooManyNamesError
 from schemas.program import IncompatibleSchemaError, compile_program, slot_count, slots_of
 from schemas.stream import NUMPY_TYPES, Field, Stream
 
-INSTRUMENTS_MAX = 100_000  # of a stream; each keeps state in every view, so more are taken for damaged names
-SOURCES_MAX = 10_000  # of a stream
 _BYTES_PER_READING = 32  # first guess at the size of a reading; the last batch's own figure afterwards
 
 REASONS: dict[str, str] = {
@@ -32,12 +30,12 @@ REASONS: dict[str, str] = {
     "bad-choice": "the branch of a union, or a symbol, does not exist",
     "bad-boolean": "a boolean is neither 0 nor 1",
     "bad-text": "a name is not UTF-8 without NUL, or too long",
-    "too-many-names": "the stream has more instruments or sources than its bound",
     "nested": "values lie within each other more deeply than is read",
     "trailing": "bytes follow the record",
     "no-value": "a null, or a branch of another type, where the stream wants a value",
 }
-_FATES: dict[int, tuple[str, str]] = {  # of the kernel: (a key of REASONS, what to say)
+# Of the kernel: (a key of REASONS, what to say). MANY_NAMES is none of them: it ends in TooManyNamesError.
+_FATES: dict[int, tuple[str, str]] = {
     kernels.NULL: ("null", REASONS["null"]),
     kernels.EMPTY: ("empty", REASONS["empty"]),
     kernels.SHORT: ("not-framed", f"shorter than the {kernels.HEADER_BYTES} bytes of byte 0 and schema id"),
@@ -55,7 +53,6 @@ _FATES: dict[int, tuple[str, str]] = {  # of the kernel: (a key of REASONS, what
     kernels.NOT_BOOLEAN: ("bad-boolean", REASONS["bad-boolean"]),
     kernels.NOT_TEXT: ("bad-text", "a name is not UTF-8, or holds NUL"),
     kernels.LONG_NAME: ("bad-text", f"a name is longer than {kernels.NAME_BYTES_MAX} bytes"),
-    kernels.MANY_NAMES: ("too-many-names", f"more than {INSTRUMENTS_MAX} instruments or {SOURCES_MAX} sources"),
     kernels.DEEP: ("nested", f"more than {kernels.DEPTH_MAX} values lie within each other"),
     kernels.TRAILING: ("trailing", "bytes follow the record"),
     kernels.NO_PLACE: ("no-value", REASONS["no-value"]),
@@ -87,12 +84,20 @@ class Codec:
         codec = Codec(stream, registry.schema)
         columns, letters = codec.decode(raw)
 
-    Bad payloads become letters, never exceptions. What `writer_schema` raises, other than UnknownSchemaIdError,
-    passes through `decode` and leaves the codec as it was, so the same batch can be handed in again.
+    Bad payloads become letters, never exceptions; a letter depends on the payload and its schema, never on what this
+    process read before. TooManyNamesError, and what `writer_schema` raises other than UnknownSchemaIdError, pass
+    through `decode` and leave the codec as it was, so the same batch can be handed in again.
     `instruments` and `sources` only ever grow: a code keeps its meaning for the life of the codec.
     """
 
-    def __init__(self, stream: Stream, writer_schema: Callable[[int], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        writer_schema: Callable[[int], dict[str, Any]],
+        *,
+        instruments_max: int = INSTRUMENTS_MAX,
+        sources_max: int = SOURCES_MAX,
+    ) -> None:
         self.stream = stream
         self.instruments: list[Any] = []
         self.sources: list[str] = []
@@ -104,7 +109,7 @@ class Codec:
         ).reshape(-1, 2)
         self._instruments = Dictionary(texts=stream.instrument.type == "string")
         self._sources = Dictionary(texts=True)
-        self._names_max = np.array([SOURCES_MAX, INSTRUMENTS_MAX], np.int64)
+        self._names_max = np.array([sources_max, instruments_max], np.int64)
         self._program = np.zeros((0, 4), np.int64)
         self._places: list[str] = []
         self._entries: dict[int, int] = {}  # schema id: row of `_program`
@@ -189,12 +194,26 @@ class Codec:
                 self._sources.grow()
             else:
                 self._instruments.grow()
+        if (fates == kernels.MANY_NAMES).any():
+            self._refuse_names(raw, int(np.argmax(fates == kernels.MANY_NAMES)))
         rows = int(progress[1])
         if rows:
             self._bytes_per_reading = max(size / rows, 1.0)
         self.sources += self._sources.news(len(self.sources))
         self.instruments += self._instruments.news(len(self.instruments))
         return cells, rows
+
+    def _refuse_names(self, raw: RawBatch, i: int) -> None:
+        """Forget the batch's names, and raise."""
+        sources_max, instruments_max = self._names_max.tolist()
+        full, bound, kind = self._sources, sources_max, "sources"
+        if len(self._instruments) >= instruments_max:
+            full, bound, kind = self._instruments, instruments_max, "instruments"
+        where = f"stream {self.stream.name}, {raw.topic}[{raw.partition}] offset {int(raw.offsets[i])}"
+        error = TooManyNamesError(where, kind, bound, full.newest())
+        self._sources.forget(len(self.sources))
+        self._instruments.forget(len(self.instruments))
+        raise error
 
     def _columns(self, raw: RawBatch, counts: Int64s, cells: kernels.Cells, rows: int) -> Columns:
         slots = self._slots

@@ -7,7 +7,25 @@ import numpy as np
 
 from schemas import kernels
 
+# Names of one stream in one process. Beyond it the process stops: what a process has seen before is no ground for a
+# verdict, because all must give the same one. A million names of 20 bytes take 0.25 GB, of the longest, 255, up to
+# 0.9 GB; what the views keep of each instrument comes on top.
+INSTRUMENTS_MAX = 1_000_000
+SOURCES_MAX = 100_000
+
 _FIRST_ROOM = 256  # names before the first growth; a crate or two
+_NEWEST, _NEWEST_CHARS_MAX = 3, 40  # names that an error's line shows
+
+
+class TooManyNamesError(ValueError):
+    """A stream has more instruments or sources than the bound: no record's own fault, so the process stops."""
+
+    def __init__(self, where: str, kind: str, bound: int, newest: list[str]) -> None:
+        super().__init__(
+            f"{where}: more than {bound} {kind} in one process; if they are real, raise {kind.upper()}_MAX in"
+            " schemas/names.py; if not, stop the producer that sends damaged names, and restart."
+            f" The newest: {', '.join(newest)}"
+        )
 
 
 class Dictionary:
@@ -17,9 +35,22 @@ class Dictionary:
         self.texts = texts
         self.names = _room(_FIRST_ROOM)
 
+    def __len__(self) -> int:
+        return int(self.names.used[0])
+
+    def forget(self, count: int) -> None:
+        """Keep the first `count` names. All later ones go, so no search path is cut."""
+        names = self.names
+        names.table[names.where[count : len(self)]] = -1
+        names.used[:] = count, -1
+
+    def newest(self) -> list[str]:
+        """The names that came last, for a person."""
+        return [repr(name)[:_NEWEST_CHARS_MAX] for name in self.news(max(0, len(self) - _NEWEST))]
+
     def grow(self) -> None:
         """Double the room."""
-        before, count = self.names, int(self.names.used[0])
+        before, count = self.names, len(self)
         self.names = _room(2 * len(before.where))
         self.names.bounds[: count + 1] = before.bounds[: count + 1]
         self.names.follows[: len(before.follows)] = before.follows
@@ -31,7 +62,7 @@ class Dictionary:
 
     def news(self, known: int) -> list[Any]:
         """The names from code `known` on."""
-        names, count = self.names, int(self.names.used[0])
+        names, count = self.names, len(self)
         if not self.texts:
             return list(names.bounds[known:count].tolist())
         bounds = names.bounds[known : count + 1].tolist()

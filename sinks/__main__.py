@@ -16,6 +16,7 @@ from functools import partial
 from schemas.admin import Admin, AdminError, MissingTopicError, WrongTopicError
 from schemas.codec import Codec
 from schemas.flat import FlatCodec
+from schemas.names import TooManyNamesError
 from schemas.registry import Registry, RegistryAwayError, RegistryError
 from schemas.settings import Settings, SettingsError
 from schemas.status import Status
@@ -41,7 +42,7 @@ AWAY = (DatabaseAwayError, RegistryAwayError, AdminError, RegistryError, Consume
 WRONG = (
     SettingsError, SchemaError, DatabaseSetupError, TableError, ViewSchemaError, WrongTopicError, MissingTopicError,
     WrongTimestampError, WrongIncarnationError, LostRecordsError, DamagedRowError,
-    LostRowsError,
+    LostRowsError, TooManyNamesError,
 )  # fmt: skip
 
 

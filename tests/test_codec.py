@@ -16,11 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import BPM, EVERY_TYPE, FLAT, damaged, data_of, encoded, expected_rows, raw_batch, rows_of, writers
 
-from schemas import codec as codec_module
+from processors.app import AWAY, SAID
 from schemas import kernels
-from schemas.batch import WHOLE_RECORD
+from schemas.batch import WHOLE_RECORD, Decoded, RawBatch
 from schemas.codec import REASONS, Codec, UndecodableError, UnknownSchemaIdError
+from schemas.names import TooManyNamesError
 from schemas.stream import Stream, build_stream
+from sinks.__main__ import WRONG
+from sinks.raw_stage import TROUBLE
 
 
 def codec_of(stream: Stream, *schemas: dict[str, Any]) -> Codec:
@@ -180,7 +183,7 @@ def test_a_hostile_message_is_refused_with_its_reason(name: str, payload: bytes 
 
 
 def test_the_corpus_has_every_reason() -> None:
-    assert {reason for _, _, reason in HOSTILE} | {"too-many-names"} == set(REASONS)
+    assert {reason for _, _, reason in HOSTILE} == set(REASONS)
 
 
 RECORD = {
@@ -270,16 +273,66 @@ def test_many_instruments_make_the_dictionary_grow_and_codes_stay() -> None:
     assert [row[6] for row in rows_of(numbered.decode(raw_batch(payloads)).columns)] == [i * 2**40 for i in range(3000)]
 
 
-def test_more_instruments_than_the_bound_are_refused_with_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec_module, "INSTRUMENTS_MAX", 3)
-    codec = codec_of(BPM, BPM.avro)
-    payloads: list[bytes | None] = [
-        encoded(BPM.avro, {**RECORD, "readings": [{**RECORD["readings"][0], "instrument_id": f"bpm{i}"}]})  # type: ignore[index]
-        for i in (0, 1, 2, 3, 0)
-    ]
-    decoded = codec.decode(raw_batch(payloads))
-    assert [(letter.offset, letter.reason) for letter in decoded.letters] == [(103, "too-many-names")]
-    assert [row[6] for row in rows_of(decoded.columns)] == ["bpm0", "bpm1", "bpm2", "bpm0"]
+def test_more_instruments_than_the_bound_stop_the_process_and_leave_the_codec_as_it_was() -> None:
+    codec = Codec(BPM, {1: BPM.avro}.__getitem__, instruments_max=3)
+
+    def batch(*numbers: int) -> RawBatch:
+        readings = [{**RECORD["readings"][0], "instrument_id": f"bpm{i}"} for i in numbers]  # type: ignore[index]
+        return raw_batch([encoded(BPM.avro, {**RECORD, "readings": [reading]}) for reading in readings])
+
+    codec.decode(batch(0))
+    with pytest.raises(TooManyNamesError) as stopped:
+        codec.decode(batch(0, 1, 2, 3, 0))
+    assert str(stopped.value) == (
+        "stream bpm, t[3] offset 103: more than 3 instruments in one process; if they are real, raise INSTRUMENTS_MAX"
+        " in schemas/names.py; if not, stop the producer that sends damaged names, and restart."
+        " The newest: 'bpm0', 'bpm1', 'bpm2'"
+    )
+    assert (codec.instruments, codec.sources) == (["bpm0"], ["crate1"])
+    rows = rows_of(codec.decode(batch(7, 8, 0)).columns)  # the bound is on names, not on tries
+    assert [row[6] for row in rows] == ["bpm7", "bpm8", "bpm0"]
+
+
+def test_more_sources_than_the_bound_stop_the_process_too() -> None:
+    codec = Codec(FLAT, {1: FLAT.avro}.__getitem__, sources_max=2)
+    flat = {"run": 1, "instrument": 5, "trigger": 2, "time": 3, "level": 1.0, "count": 1}
+    sent = [encoded(FLAT.avro, {**flat, "source": f"crate\n{i}"}) for i in range(3)]
+    with pytest.raises(TooManyNamesError, match=r"more than 2 sources .* raise SOURCES_MAX .*'crate\\n0'") as stopped:
+        codec.decode(raw_batch([*sent]))
+    assert len(str(stopped.value).splitlines()) == 1
+    assert (codec.instruments, codec.sources) == ([], [])
+
+
+def test_a_stage_with_too_many_names_ends_in_their_line_instead_of_trying_again() -> None:
+    assert TooManyNamesError in SAID
+    assert TooManyNamesError in WRONG
+    assert not issubclass(TooManyNamesError, (*TROUBLE, *AWAY))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), min_size=1, max_size=30))
+def test_what_a_codec_read_before_changes_no_letter_and_no_row(batches: list[list[int]]) -> None:
+    def payload(number: int) -> bytes:
+        reading = {**RECORD["readings"][0], "instrument_id": f"bpm{number}"}  # type: ignore[index]
+        good = encoded(BPM.avro, {**RECORD, "source": f"crate{number % 7}", "readings": [reading, reading]})
+        return good[:-1] if number % 3 == 0 else good
+
+    old = codec_of(BPM, BPM.avro)
+    bounded = Codec(BPM, {1: BPM.avro}.__getitem__, instruments_max=20)
+    for numbers in batches:
+        batch = raw_batch([payload(number) for number in numbers])
+        fresh = codec_of(BPM, BPM.avro).decode(batch)
+        for decoded in (old.decode(batch), decoded_or_none(bounded, batch)):
+            if decoded is not None:
+                assert decoded.letters == fresh.letters
+                assert rows_of(decoded.columns) == rows_of(fresh.columns)
+
+
+def decoded_or_none(codec: Codec, batch: RawBatch) -> Decoded | None:
+    try:
+        return codec.decode(batch)
+    except TooManyNamesError:
+        return None
 
 
 def test_blocks_that_say_their_bytes_are_read() -> None:
