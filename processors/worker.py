@@ -9,6 +9,7 @@ committing (`Positions`), sending (`Outbox`) and restoring (`restore`) are passe
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -126,7 +127,10 @@ class Worker:
             drive = self.drives[claim.topic, claim.partition] = Drive(claim, core)
             await self._settle(drive)
             del self._restoring[claim]
-            log.info("%s/%s: restored, from offset %d", claim.topic, claim.partition, core.position)
+            log.debug("%s/%s: restored, from offset %d", claim.topic, claim.partition, core.position)
+            if not self._restoring:
+                topics = Counter(topic for topic, _ in self.drives)
+                log.info("restored %s", ", ".join(f"{count} of {topic}" for topic, count in topics.items()))
             await self._positions.open(claim, core.position)
         except asyncio.CancelledError:
             raise

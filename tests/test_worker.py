@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from processors import worker as worker_module
@@ -133,6 +134,17 @@ async def eventually(true: Callable[[], Any]) -> None:
 
 def steps(world: World) -> list[str]:
     return [note for note in world.notes if note not in ("heartbeat", "idle")]
+
+
+def test_an_assignment_is_told_in_one_line_however_many_partitions_it_has(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        world.worker.revoked()
+        world.worker.assigned([Claim("bpm.v1", partition, 2) for partition in range(3)] + [Claim("other.v1", 0, 2)])
+        await eventually(lambda: world.notes.count("open 2 at 0") == 4)
+
+    with caplog.at_level("INFO", logger="processors.worker"):
+        in_world(scene)
+    assert caplog.messages == ["restored 1 of bpm.v1", "restored 3 of bpm.v1, 1 of other.v1"]
 
 
 def test_a_flush_is_sent_then_acknowledged_then_committed_then_told() -> None:
