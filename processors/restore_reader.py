@@ -80,7 +80,11 @@ class RestoreReader:
 
 
 def _hand_over(messages: list[Message], missing: dict[Log, int], take: Take) -> None:
-    """Logs that have reached their end leave `missing`."""
+    """Logs that have reached their end leave `missing`.
+
+    The end that the broker tells (PARTITION_EOF) counts only from the wanted end on: a new leader may for a moment
+    know of less than its predecessor had acknowledged, and what it lacks comes later, or nothing does for QUIET_S_MAX.
+    """
     for message in messages:
         topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
         if topic is None or partition is None or offset is None:
@@ -92,7 +96,8 @@ def _hand_over(messages: list[Message], missing: dict[Log, int], take: Take) -> 
             raise _trouble(error, *log)
         if error is None and offset < end:
             take(topic, partition, offset, message.value())
-        if offset + 1 >= end or error is not None:
+        following = offset if error is not None else offset + 1  # of an end, the offset is the next one
+        if following >= end:
             del missing[log]
 
 
