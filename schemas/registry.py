@@ -20,8 +20,6 @@ COMPATIBILITY = "BACKWARD_TRANSITIVE"  # whoever has the newest schema reads eve
 WAIT_S = 30.0  # at start: a registry that starts together with us takes 5 s
 REQUEST_S = 5.0  # one answer; local ones take milliseconds
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 2.0  # pause before the second try, doubled up to the longest
-UNKNOWN_S = 10.0  # how long "no such schema" is believed, so that a flood of foreign records asks once, not each time
-UNKNOWN_IDS_MAX = 1000  # then the oldest is forgotten
 SUBJECT_NOT_FOUND, SCHEMA_NOT_FOUND = 40401, 40403  # the API's own codes
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 HTTP_BUSY = (408, 429, 500, 502, 503, 504)  # worth another try
@@ -47,14 +45,14 @@ class Registry:
         codec = Codec(stream, registry.schema)
 
     Schemas are kept for ever once looked up (a number never changes its meaning), so a registry that goes away
-    later matters only for numbers not seen before.
+    later matters only for numbers not seen before. "No such schema" is never kept: stages that read one record at
+    nearly one time would judge it differently, each by the age of what it remembers. So ask once for a batch.
     """
 
     def __init__(self, url: str, wait_s: float = WAIT_S) -> None:
         self.wait_s = wait_s
         self.url = _without_password(url)
         self._schemas: dict[int, dict[str, Any]] = {}
-        self._unknown: dict[int, float] = {}  # id -> until when it is believed to be unknown, monotonic s
         try:
             self._client = SchemaRegistryClient({"url": url, "timeout": REQUEST_S, "max.retries": 0})
         except ValueError:
@@ -79,8 +77,6 @@ class Registry:
         known = self._schemas.get(schema_id)
         if known is not None:
             return known
-        if self._unknown.get(schema_id, 0.0) > time.monotonic():
-            raise UnknownSchemaIdError(schema_id)
         try:
             found = self._once(lambda: self._client.get_schema(schema_id), f"schema {schema_id}")
         except SchemaRegistryError as error:
@@ -89,7 +85,6 @@ class Registry:
             found = None
         schema = _avro_record(found)
         if schema is None:
-            self._note_unknown(schema_id)
             raise UnknownSchemaIdError(schema_id)
         self._schemas[schema_id] = schema
         return schema
@@ -161,11 +156,6 @@ class Registry:
                 " STROBE_REGISTRY: Apicurio's path is /apis/ccompat/v7"
             )
         return RegistryError(f"the schema registry {self.url} refuses {what}: {reason}")
-
-    def _note_unknown(self, schema_id: int) -> None:
-        if len(self._unknown) >= UNKNOWN_IDS_MAX:
-            del self._unknown[next(iter(self._unknown))]
-        self._unknown[schema_id] = time.monotonic() + UNKNOWN_S
 
 
 def _avro_record(found: Schema | None) -> dict[str, Any] | None:
