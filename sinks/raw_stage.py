@@ -41,7 +41,7 @@ TROUBLE = (
 
 
 class LostRecordsError(RuntimeError):
-    """The log does not hold what comes next: which offsets, and the remedy, in one line."""
+    """The log does not hold, or did not bring, what comes next: which offsets, and the remedy, in one line."""
 
 
 class Source(Protocol):
@@ -55,7 +55,7 @@ class Source(Protocol):
     def gather(self, wait_s: float) -> Mapping[Place, Sequence[Message]]: ...
     def start(self, offsets: dict[Place, int]) -> None: ...
     def hold(self) -> None: ...
-    def idle(self, wait_s: float) -> None: ...
+    def idle(self, wait_s: float) -> object: ...  # what it brings is fetched again: every take-over says from where
     def bounds(self, place: Place) -> tuple[int, int]: ...
     def watch_ends(self, places: list[Place]) -> None: ...
     def ask_ends(self, places: list[Place]) -> None: ...
@@ -119,7 +119,9 @@ class RawStage:
         for place, messages in self._consumer.gather(COMMIT_EVERY_S).items():
             hold = self._holds.get(place)
             if hold is None or self._consumer.rebalances != rebalances or stopping.is_set():
-                break  # read again by whoever owns it then
+                # Of no place anything may be passed over: all are taken over anew, each from its own position.
+                self._taken_at = -1
+                break
             self._store(place, hold, messages)
         if self._holds:
             self._consumer.watch_ends(list(self._holds))
@@ -189,9 +191,8 @@ class RawStage:
             log.info("dropped %d chunks older than strobe.retention says", dropped)
 
     def _store(self, place: Place, hold: Hold, messages: Sequence[Message]) -> None:
+        _check_first(place, hold, messages)
         raw = raw_batch(*place, hold.next, messages)
-        if raw.next == raw.first:
-            return
         decoded = self._codecs[place[0]].decode(raw)
         for piece, readings in cut(raw, decoded, RAW_CHUNK_US):
             intake = take_in(piece, readings, hold.seen, self._max_skew_us)
@@ -228,3 +229,15 @@ class RawStage:
             self._connection = None
         self._consumer.hold()
         self._try_at_s = time.monotonic() + pause_s
+
+
+def _check_first(place: Place, hold: Hold, messages: Sequence[Message]) -> None:
+    """A batch begins where the position stands: before it nothing was asked for, behind it something may be missing."""
+    first, name = messages[0].offset() or 0, f"{place[0]}[{place[1]}]"
+    if first < hold.next:
+        raise LostRecordsError(
+            f"{name}: offset {hold.next} comes next, but {first} was fetched: a defect of the sink or of its client;"
+            " start the sink again, it goes on from the database's position"
+        )
+    if first > hold.next:  # in principle so where a log holds transactions or is compacted; a stream's is neither
+        log.warning("%s: offset %d comes next, but the log goes on at %d", name, hold.next, first)

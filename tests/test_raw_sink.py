@@ -1,7 +1,7 @@
 """Every good reading is stored once, whatever dies between Kafka and COMMIT."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -482,6 +482,57 @@ def test_records_deleted_before_they_were_stored_stop_the_sink_until_the_gap_is_
     stage_of(database, log).run(log.stopping)
     assert [row[0] for row in contents(database)[::3]] == [0, 1, 6, 7]
     assert database.rows("SELECT first, next FROM strobe.gaps") == [(2, 6)]
+
+
+class Straying(Log):
+    """Its first fetch is what the test says instead."""
+
+    def __init__(self, values: list[bytes], strayed: Callable[[Log], dict[tuple[str, int], list[Any]]]) -> None:
+        super().__init__(values)
+        self._strayed: list[Callable[[Log], dict[tuple[str, int], list[Any]]]] = [strayed]
+
+    def gather(self, wait_s: float) -> Mapping[tuple[str, int], list[Any]]:
+        if self._strayed:
+            return self._strayed.pop()(self)
+        return super().gather(wait_s)
+
+
+@pytest.mark.stack
+def test_messages_beside_those_of_a_partition_that_is_not_ours_are_read_again(database: Databases) -> None:
+    def strayed(log: Log) -> dict[tuple[str, int], list[Any]]:
+        return {("tanks.v1", 9): [Record(70, b"")], **Log.gather(log, 0.0)}
+
+    log = Straying(payloads(STREAM, list(range(5))), strayed)
+    stage_of(database, log).run(log.stopping)
+    assert [(row[0], row[1]) for row in contents(database)] == [(o, k) for o in range(5) for k in range(3)]
+    assert log.starts == [0, 0]
+
+
+@pytest.mark.stack
+def test_a_batch_from_before_the_position_stops_the_sink(database: Databases) -> None:
+    values = payloads(STREAM, [1, 2, 3])
+    log = Log(values[:2])
+    stage_of(database, log).run(log.stopping)
+    log = Straying(values, lambda _: {("tanks.v1", 0): [Record(1, values[1]), Record(2, values[2])]})
+    with pytest.raises(LostRecordsError, match=r"tanks\.v1\[0\]: offset 2 comes next, but 1 was fetched"):
+        stage_of(database, log).run(log.stopping)
+    assert contents(database) == written(0, [1, 2])
+
+
+@pytest.mark.stack
+def test_a_batch_from_behind_the_position_is_stored_with_a_warning(
+    database: Databases, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = payloads(STREAM, [1, 2])
+    log = Straying(values, lambda log: {("tanks.v1", 0): [Record(4, values[1])]} | dict(at_end(log)))
+    stage_of(database, log).run(log.stopping)
+    assert [row[0] for row in contents(database)] == [4, 4, 4]
+    assert "tanks.v1[0]: offset 0 comes next, but the log goes on at 4" in caplog.messages
+
+
+def at_end(log: Log) -> Mapping[tuple[str, int], list[Any]]:
+    log.at = log.end
+    return {}
 
 
 @pytest.mark.stack
