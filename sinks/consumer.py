@@ -122,9 +122,13 @@ class Consumer:
         """Fetch nothing; what was fetched ahead is dropped. The membership stays."""
         self.start({})
 
-    def idle(self, wait_s: float) -> None:
-        """Only keep the membership alive, while nothing is fetched."""
-        self._consume(1, wait_s)
+    def idle(self, wait_s: float) -> list[tuple[Place, Message]]:
+        """Only keep the membership alive, while nothing is fetched.
+
+        A partition that came in a rebalance is not paused, and may bring a message before it can be: it is returned,
+        for the next fetch goes on behind it.
+        """
+        return [(_place(message), message) for message in self._consume(1, wait_s)]
 
     def pause(self) -> None:
         self._client.pause(self._client.assignment())

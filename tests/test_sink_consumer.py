@@ -74,3 +74,18 @@ def test_records_that_were_deleted_unread_stop_it_until_an_operator_accepts(
     ]
     assert begun(stack, topic, group) == 6
     assert list(accept_group_gap(stack.local.kafka, group, topic, {0: 6}, {0: RECORDS})) == []
+
+
+def test_what_comes_while_idle_is_handed_over_and_fetching_goes_on_behind_it(stack: Any, topic: str) -> None:
+    """As in a rebalance while the caller waits: the partition gained is not paused yet."""
+    consumer = Consumer(stack.local.kafka, f"group-of-{topic}", [topic], held=False)
+    until = time.monotonic() + WAIT_S_MAX
+    brought: list[Any] = []
+    while not brought and time.monotonic() < until:
+        brought = consumer.idle(0.2)
+    consumer.pause()
+    assert [(place, message.offset()) for place, message in brought] == [((topic, 0), 0)]
+    assert consumer.idle(0.5) == []
+    consumer.resume()
+    assert first_offset(consumer) == 1
+    consumer.close()

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from sinks.migrate import load_migrations, migrate
 from sinks.tables import View, view_of
 from sinks.timescale import DatabaseAwayError, DatabaseSetupError, connect
 from sinks.view_rows import Mark, Rows, chosen, farthest_marks, newest_rows, split
-from sinks.view_stage import DamagedRowError, Decoders, ViewStage
+from sinks.view_stage import UNKNOWN_WAIT_S, DamagedRowError, Decoders, ViewStage
 from sinks.view_store import ViewStores
 
 SCHEMA_ID = 31
@@ -238,6 +238,7 @@ class Topic:
         self.ends: dict[tuple[str, int], int] = {}
         self.commits: list[int] = []
         self.paused = False
+        self.on_idle: Callable[[], object] = lambda: None
         self.stopping = threading.Event()
 
     def gather_soon(self, idle_s: float, linger_s: float) -> Mapping[tuple[str, int], list[Any]]:
@@ -256,9 +257,11 @@ class Topic:
     def resume(self) -> None:
         self.paused = False
 
-    def idle(self, wait_s: float) -> None:
+    def idle(self, wait_s: float) -> list[tuple[tuple[str, int], Any]]:
         assert self.paused
         assert wait_s > 0
+        self.on_idle()
+        return []
 
     def ask_ends(self, places: list[tuple[str, int]]) -> None:
         self.watch_ends(places)
@@ -281,11 +284,11 @@ def schema_by_id(schema_id: int) -> dict[str, Any]:
     return json.loads(json.dumps(schemas[schema_id]))  # type: ignore[no-any-return]
 
 
-def stage_of(database: Databases, topic: Topic, connect_: Any = None) -> ViewStage:
+def stage_of(database: Databases, topic: Topic, connect_: Any = None, decoders: Decoders | None = None) -> ViewStage:
     return ViewStage(
         topic,
         connect_ or (lambda: connect(database.url("writer"), "view sink under test")),
-        Decoders(schema_by_id, FlatCodec),
+        decoders or Decoders(schema_by_id, FlatCodec),
         Report(Status("view-sink"), None),
     )
 
@@ -310,7 +313,7 @@ def test_the_stage_joins_rows_and_marks_and_commits_afterwards(database: Databas
 @pytest.mark.stack
 def test_foreign_records_are_counted_and_left_out_but_a_damaged_row_of_ours_stops_the_sink(database: Databases) -> None:
     good = encoded(rows_of([("a", 0, 1, 2, True)]))
-    foreign = [b"junk", b"", b"\0\0\0\0\5", b"\0\0\0\0\x09abc"]
+    foreign = [b"junk", b"", b"\0\0\0\0\5"]
     topic = Topic([*foreign, *good], at_once=9)
     stage = stage_of(database, topic)
     stage.run(topic.stopping)
@@ -321,6 +324,97 @@ def test_foreign_records_are_counted_and_left_out_but_a_damaged_row_of_ours_stop
         DamagedRowError, match=r"tanks_1s\[0\] up to offset 0: a row of ours cannot be read \(truncated"
     ):
         stage_of(database, damaged).run(damaged.stopping)
+
+
+class Forgetful:
+    """A registry that does not know the view's schema at first; each question takes it a third of the patience."""
+
+    def __init__(self, unknown_times: int) -> None:
+        self.unknown_times = unknown_times
+        self.asked = 0
+
+    def clock(self) -> float:
+        return self.asked * UNKNOWN_WAIT_S / 3
+
+    def schema(self, schema_id: int) -> dict[str, Any]:
+        self.asked += 1
+        if self.asked <= self.unknown_times:
+            raise UnknownSchemaIdError(schema_id)
+        return schema_by_id(schema_id)
+
+
+@pytest.mark.stack
+def test_rows_whose_schema_the_registry_does_not_know_yet_are_waited_for_and_stored(database: Databases) -> None:
+    topic, registry = Topic(encoded(rows_of([("a", 0, 1, 2, True), ("b", 0, 1, 1, True)]))), Forgetful(2)
+    stage = stage_of(database, topic, decoders=Decoders(registry.schema, FlatCodec, registry.clock))
+    said: set[str | None] = set()
+    topic.on_idle = lambda: said.add(stage.report.status.waiting_for)
+    stage.run(topic.stopping)
+    assert held_in(database) == {("a", 0): (1, 2, True), ("b", 0): (1, 1, True)}
+    assert stage.report.status.errors == 0
+    assert topic.commits[-1] == 2
+    (waited_for,) = said
+    assert f"does not know schema id {SCHEMA_ID}" in (waited_for or "")
+    assert stage.report.status.waiting_for is None
+
+
+@pytest.mark.stack
+def test_rows_whose_schema_stays_unknown_are_left_out_after_a_bounded_time_and_told_as_errors(
+    database: Databases, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = Topic([b"\0\0\0\0\x09abc", *encoded(rows_of([("a", 0, 1, 2, True)])), b"\0\0\0\0\x09abc"], at_once=2)
+    registry = Forgetful(0)
+    stage = stage_of(database, topic, decoders=Decoders(registry.schema, FlatCodec, registry.clock))
+    stage.run(topic.stopping)
+    assert held_in(database) == {("a", 0): (1, 2, True)}
+    assert stage.report.status.errors == 2
+    assert 1 <= stage.report.status.counters["retries"] <= 3, "only the first of them is waited for"
+    assert topic.commits[-1] == 3
+    (first, *_) = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert first == "tanks_1s: the registry has not known schema id 9 for 30 s; rows written with it are LEFT OUT"
+
+
+class Gaining(Topic):
+    """Gains a second partition in a rebalance while it is paused, whose first message comes before it can be paused."""
+
+    def __init__(self, values: list[bytes | None], gained: list[bytes | None]) -> None:
+        super().__init__(values)
+        self.gained = gained
+        self.committed_to: dict[tuple[str, int], int] = {}
+
+    def idle(self, wait_s: float) -> list[tuple[tuple[str, int], Any]]:
+        super().idle(wait_s)
+        if len(self.assigned) > 1:
+            return []
+        self.assigned |= {("tanks_1s", 1)}
+        self.rebalances += 1
+        return [(("tanks_1s", 1), Record(0, self.gained[0]))]
+
+    def gather_soon(self, idle_s: float, linger_s: float) -> Mapping[tuple[str, int], list[Any]]:
+        if len(self.assigned) > 1 and len(self.gained) > 1:
+            return {("tanks_1s", 1): [Record(1, self.gained.pop())]}
+        return super().gather_soon(idle_s, linger_s)
+
+    def commit(self, offsets: dict[tuple[str, int], int], *, wait: bool = False) -> None:
+        del wait
+        self.committed_to |= offsets
+
+
+@pytest.mark.stack
+def test_what_a_partition_brings_that_is_gained_while_the_database_is_away_is_stored(database: Databases) -> None:
+    topic = Gaining(
+        encoded(rows_of([("a", 0, 1, 2, True)])), encoded(rows_of([("b", 0, 1, 1, True), ("b", 1, 1, 1, True)]))
+    )
+    away = [DatabaseAwayError("the database does not answer")] * 2
+
+    def connect_() -> Any:
+        if away:
+            raise away.pop()
+        return connect(database.url("writer"), "view sink under test")
+
+    stage_of(database, topic, connect_).run(topic.stopping)
+    assert held_in(database) == {("a", 0): (1, 2, True), ("b", 0): (1, 1, True), ("b", 1): (1, 1, True)}
+    assert topic.committed_to == {("tanks_1s", 0): 1, ("tanks_1s", 1): 2}
 
 
 @pytest.mark.stack
