@@ -13,6 +13,8 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 
+from psycopg2.extensions import connection as Connection  # noqa: N812 - a class, whatever its name
+
 from schemas.admin import Admin, AdminError, MissingTopicError, WrongTopicError
 from schemas.codec import Codec
 from schemas.flat import FlatCodec
@@ -90,7 +92,7 @@ def run_migrate(settings: Settings, options: argparse.Namespace) -> None:
     del options
     streams = load_streams(settings.streams)
     views = registered_views(Registry(settings.registry))
-    connection = connect_patiently(settings.database, "strobe migrate", relaxed=False)
+    connection = connect_patiently(settings.database, "strobe migrate")
     done = 0
     for line in migrate(connection, load_migrations(), streams.values(), views):
         done += 1
@@ -114,7 +116,7 @@ def run_raw(settings: Settings, options: argparse.Namespace) -> None:
         RawStage(
             streams,
             consumer,
-            partial(connect, settings.database, "strobe raw sink"),
+            partial(connect_raw, settings.database),
             lambda stream: Codec(stream, registry.schema),
             Admin(settings.kafka, wait_s=ASK_S).topic_id,
             Report(Status("raw-sink"), settings.status_file),
@@ -122,6 +124,19 @@ def run_raw(settings: Settings, options: argparse.Namespace) -> None:
         ).run(stopping)
     finally:
         consumer.close()
+
+
+def connect_raw(url: str) -> Connection:
+    """Its position moves in the transaction of the rows: what a crash of the server takes is read again."""
+    return connect(url, "strobe raw sink", relaxed=True)
+
+
+def connect_views(url: str) -> Connection:
+    """Its position is in Kafka, which is told of rows only when they are safe: no relaxed commits.
+
+    Measured: 120 rows take 3 to 8 ms instead of 2 to 4, 2000 rows 19 ms either way.
+    """
+    return connect(url, "strobe view sink", relaxed=False)
 
 
 def run_views(settings: Settings, options: argparse.Namespace) -> None:
@@ -140,7 +155,7 @@ def run_views(settings: Settings, options: argparse.Namespace) -> None:
     try:
         ViewStage(
             consumer,
-            partial(connect, settings.database, "strobe view sink"),
+            partial(connect_views, settings.database),
             Decoders(asking.schema, FlatCodec),
             Report(Status("view-sink"), settings.status_file),
         ).run(stopping)
@@ -150,7 +165,7 @@ def run_views(settings: Settings, options: argparse.Namespace) -> None:
 
 def run_accept_topic(settings: Settings, options: argparse.Namespace) -> None:
     stream = named(settings, options.stream)
-    connection = connect_patiently(settings.database, "strobe accept-topic", relaxed=False)
+    connection = connect_patiently(settings.database, "strobe accept-topic")
     sys.stdout.write(accept_topic(connection, stream, Admin(settings.kafka).topic_id(stream.topic)) + "\n")
 
 
@@ -158,7 +173,7 @@ def run_accept_gap(settings: Settings, options: argparse.Namespace) -> None:
     admin, streams, name = Admin(settings.kafka), load_streams(settings.streams), options.name
     if name in streams:
         stream = streams[name]
-        connection = connect_patiently(settings.database, "strobe accept-gap", relaxed=False)
+        connection = connect_patiently(settings.database, "strobe accept-gap")
         begins, ends = admin.begin_offsets(stream.topic), admin.end_offsets(stream.topic)
         lines = list(accept_gap(connection, stream, admin.topic_id(stream.topic), begins, ends))
     else:

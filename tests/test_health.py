@@ -8,6 +8,7 @@ import pytest
 from sink_database import fresh_database
 
 from schemas.status import Status
+from sinks.__main__ import connect_raw, connect_views
 from sinks.health import Progress, Report
 from sinks.migrate import load_migrations, migrate
 from sinks.timescale import DatabaseAwayError, DatabaseSetupError, connect, connect_patiently, place
@@ -105,3 +106,13 @@ def test_an_instrument_that_was_seen_in_two_partitions_is_flagged(stack: Any) ->
             " FROM pipeline_health ORDER BY 1", role="reader",
         )  # fmt: skip
         assert found == [("a", [0], False, True, True), ("b", [1, 2], True, True, True)]
+
+
+@pytest.mark.stack
+def test_only_the_sink_whose_position_moves_with_its_rows_commits_before_they_are_on_disk(stack: Any) -> None:
+    for connect_, expected in ((connect_raw, "off"), (connect_views, "on")):
+        connection = connect_(stack.database("writer"))
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW synchronous_commit")
+            assert cursor.fetchone() == (expected,)
+        connection.close()
