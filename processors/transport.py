@@ -22,7 +22,7 @@ from concurrent.futures import Future  # noqa: TC003 - beside the others, and fr
 from typing import Any, NamedTuple, Protocol, cast
 
 import faust
-from aiokafka.errors import CommitFailedError, IllegalStateError
+from aiokafka.errors import IllegalGenerationError, KafkaError, RebalanceInProgressError, UnknownMemberIdError
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from faust.transport.drivers import aiokafka as driver
@@ -32,6 +32,8 @@ from mode.utils.futures import notify
 from processors.packing import DamagedBatchError, pack, unpack
 
 log = logging.getLogger(__name__)
+
+NOT_A_MEMBER = (IllegalGenerationError, RebalanceInProgressError, UnknownMemberIdError)
 
 # How long the broker may hold back a fetch that finds less than FETCH_MIN_BYTES. An event costs 1 ms of CPU whatever
 # its size, so a trickle is better collected; each hop waits so long at most. Measured from a record's append to the
@@ -121,6 +123,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         super().__post_init__()
         self.ends: dict[tuple[str, int], tuple[int, float]] = {}  # (topic, partition) -> (end, when it was said)
         self._epoch = 0  # of the current assignment
+        self._member: tuple[int, str] | None = None  # as whom the group gave us the partitions
         self._claims: dict[tuple[str, int], Claim] = {}
         self._committing = asyncio.Lock()
         self._damaged: dict[tuple[str, int], int] = {}  # fetches in a row
@@ -146,6 +149,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         """
         consumer = self._ensure_consumer()
         self._epoch += 1
+        self._member = self._membership()
         self.ends.clear()
         self._damaged.clear()
         for topic, partition in assigned:
@@ -170,18 +174,35 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             consumer.resume(place)
 
     async def commit_positions(self, positions: Mapping[Claim, tuple[int, str]]) -> bool:
+        """Once, and as the member that the claims were assigned to.
+
+        aiokafka's own commit repeats under whatever membership holds by then, none included: and a group that is
+        empty at that moment takes the position of one that was thrown out long ago.
+        """
+        consumer = self._ensure_consumer()
         async with self._committing:
-            if any(self._claims.get((claim.topic, claim.partition)) != claim for claim in positions):
+            await consumer._coordinator.ensure_coordinator_known()
+            if self._member != self._membership() or any(
+                self._claims.get((claim.topic, claim.partition)) != claim for claim in positions
+            ):
                 return False
             offsets = {
                 TopicPartition(claim.topic, claim.partition): OffsetAndMetadata(position, metadata)
                 for claim, (position, metadata) in positions.items()
             }
             try:
-                await self._ensure_consumer().commit(offsets)
-            except (CommitFailedError, IllegalStateError):  # the group went on without us; a rebalance follows
-                return False
+                assignment = consumer._subscription.subscription.assignment
+                await asyncio.shield(consumer._coordinator._do_commit_offsets(assignment, offsets))
+            except KafkaError as error:
+                if error.retriable or isinstance(error, NOT_A_MEMBER):  # again later, or a rebalance follows
+                    log.info("positions were not committed: %r", error)
+                    return False
+                raise
             return True
+
+    def _membership(self) -> tuple[int, str]:
+        coordinator = self._ensure_consumer()._coordinator
+        return coordinator.generation, coordinator.member_id
 
     async def void(self) -> None:
         """End all claims, once a commit on its way has been answered.

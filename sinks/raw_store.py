@@ -252,4 +252,4 @@ def _one(cursor: Cursor) -> tuple[int, ...]:
     found = cursor.fetchone()
     if found is None:
         raise FencedError("the position of a partition was deleted while it was taken over")
-    return found[0], found[1]
+    return tuple(found)

@@ -36,7 +36,7 @@ def test_the_versions_are_those_that_were_read() -> None:
 @pytest.mark.parametrize("ours", [transport.ConsumerThread, transport.Consumer, transport.RebalanceListener])
 def test_every_method_that_is_overridden_exists_with_the_same_parameters(ours: Any) -> None:
     own = {"open", "committed", "commit_positions", "void", "leave", "hold", "on_its_loop"}
-    own |= {"_packing", "_pack", "_note_damage", "_tell"}
+    own |= {"_packing", "_pack", "_note_damage", "_tell", "_membership"}
     base = ours.__mro__[1]
     for name, method in vars(ours).items():
         if inspect.isfunction(method) and name not in own:
@@ -101,10 +101,13 @@ def test_a_revocation_is_awaited_before_the_group_is_joined_anew() -> None:
     assert join.index("self._on_join_prepare(") < join.index("self._do_rejoin_group(")
 
 
-def test_commits_are_fenced_by_the_generation_and_raise_where_it_is_over() -> None:
+def test_a_single_commit_is_fenced_by_the_generation_and_the_public_one_repeats_under_any() -> None:
     commit = source(GroupCoordinator._do_commit_offsets)
     assert "self.generation, self.member_id" in commit
-    assert "raise Errors.CommitFailedError(" in source(GroupCoordinator.commit_offsets)
+    assert commit.index("self.generation, self.member_id") < commit.index("await ")  # as checked just before the call
+    assert "while True" in source(GroupCoordinator.commit_offsets)
+    assert parameters(GroupCoordinator._do_commit_offsets) == ["self", "assignment", "offsets"]
+    assert parameters(GroupCoordinator.ensure_coordinator_known) == ["self"]
 
 
 def test_committed_offsets_are_fetched_with_their_metadata() -> None:

@@ -67,7 +67,8 @@ class Run:
             if self._full.is_set():
                 return
             config = {"compression.type": CODECS[i % len(CODECS)], "linger.ms": 10, "batch.size": 16_384}
-            producer = Producer({"bootstrap.servers": self.kafka, "acks": "all", **config})
+            # Idempotent, so that a retry does not change the order: workers check that numbers follow each other.
+            producer = Producer({"bootstrap.servers": self.kafka, "enable.idempotence": True, **config})
             for _ in range(100):
                 for partition in range(PARTITIONS):
                     for _ in range(10):
