@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from processors.plan import Plan
 
 NO_HORIZON = -(1 << 62)
+IDLE_HOLDS_US = 30_000_000  # three times as long as owners take to say it again
 
 
 class RowEncoder(Protocol):
@@ -74,6 +75,9 @@ class Combiner:
         self._groups: list[bytes] = []
         self._group_number: dict[bytes, int] = {}
         self._heartbeats: dict[int, Heartbeat] = {}
+        self._idle_until_us: dict[int, int] = {}  # by source partition, in append time of this log
+        self._newest_append_us = 1
+        self._start = NO_HORIZON  # the last pane that is not whole because the view began in or behind it
         self._touched: set[tuple[int, int]] = set()  # (pane, group)
         self._marks: dict[tuple[int, bytes, int], int] = {}  # (pane, group, p) -> one past the offset
         self._shown_us = NEVER_US  # the watermark at the last flush
@@ -91,22 +95,24 @@ class Combiner:
         While restoring nothing is to be published: it was, before the position was committed.
         """
         batch, heartbeats = read_partials(raw, self.plan.generation, self.plan.layout.words)
-        for heartbeat in heartbeats:
-            self._take_heartbeat(heartbeat)
+        if len(raw.append_us) and not restoring:
+            self._newest_append_us = max(self._newest_append_us, int(raw.append_us.max()))
+        for heartbeat, append_us in heartbeats:
+            self._take_heartbeat(heartbeat, idle_until_us=0 if restoring else append_us + IDLE_HOLDS_US)
+        self.watermark_us = max(self.watermark_us, self._least_watermark_us())
         self._note_keys(batch)
         joined = (batch.kind == PARTIAL) & (batch.pane > self.horizon)
         groups = self._numbers(batch.groups)
         incomplete = ~joined  # readings that no row can show any more
         for p in np.unique(batch.partition[joined]).tolist():
             newer = self._join(p, batch, groups, np.flatnonzero(joined & (batch.partition == p)))
-            incomplete[newer] = batch.pane[newer] < self.horizon + self.windows.span
+            incomplete[newer] = batch.pane[newer] < self._whole_from()
         if not restoring:
             self.position = raw.next
             self.counters["partials"] += len(batch.pane)
             self._touched.update(zip(batch.pane[joined].tolist(), groups[joined].tolist(), strict=True))
             for i in np.flatnonzero(incomplete).tolist():
-                key = (int(batch.pane[i]), batch.groups[i], int(batch.partition[i]))
-                self._marks[key] = max(self._marks.get(key, 0), int(batch.absorbed[i]))
+                self._mark(int(batch.pane[i]), batch.groups[i], int(batch.partition[i]), int(batch.absorbed[i]))
 
     def _join(self, p: int, batch: PartialBatch, groups: Int64s, chosen: Int64s) -> Int64s:
         """Keep the newest partial of each (pane, group) of one source partition; return which were newer."""
@@ -136,25 +142,61 @@ class Combiner:
         for kind, pane, p, writer, group in zip(*columns, strict=True):
             self._keys.setdefault(pane, set()).add(partial_key(kind, pane, p, writer, group))
 
-    def _take_heartbeat(self, heartbeat: Heartbeat) -> None:
-        """Keep the furthest of each source partition; those of other writers are deleted from the log."""
-        known = self._heartbeats.get(heartbeat.partition)
+    def _take_heartbeat(self, heartbeat: Heartbeat, idle_until_us: int) -> None:
+        """Keep the furthest of each source partition; those of other writers are deleted from the log.
+
+        After a restore nobody is idle who has not said so since: else the watermark could be further than the
+        predecessor's was, and the windows between would never be shown.
+        """
+        p = heartbeat.partition
+        known = self._heartbeats.get(p)
         older = known
         if known is None or heartbeat.position >= known.position:
-            self._heartbeats[heartbeat.partition] = heartbeat
-            self.watermark_us = max(self.watermark_us, self._least_watermark_us())
+            self._heartbeats[p] = heartbeat
+            self._idle_until_us[p] = idle_until_us if heartbeat.idle else 0
+            self._raise_start(heartbeat.start_us)
         else:
             older = heartbeat
         if known is not None and older is not None and known.writer != heartbeat.writer:
             self._stale_keys.append(partial_key(HEARTBEAT, 0, older.partition, older.writer, b""))
 
     def _least_watermark_us(self) -> int:
-        """How far every source partition has come: idle ones hold nothing back; if all are idle the furthest counts."""
+        """How far every source partition has come: idle ones hold nothing back; if all are idle the furthest counts.
+
+        A partition is idle for as long as its owner keeps saying so: an owner that is down is not idle, and what
+        piles up for it meanwhile must not come under the horizon.
+        """
         expected = max(self.view.source_partitions, max(self._heartbeats, default=-1) + 1)
         if len(self._heartbeats) < expected:
             return NEVER_US
-        busy = [heartbeat.watermark_us for heartbeat in self._heartbeats.values() if not heartbeat.idle]
+        busy = [
+            heartbeat.watermark_us
+            for p, heartbeat in self._heartbeats.items()
+            if self._idle_until_us[p] < self._newest_append_us
+        ]
         return min(busy) if busy else max(heartbeat.watermark_us for heartbeat in self._heartbeats.values())
+
+    def _raise_start(self, start_us: int) -> None:
+        """The view began behind this event time somewhere: mark what is held of windows that reach before it."""
+        start = start_us // self.plan.pane_us
+        if self.windows.span == 1 or start <= self._start:  # a pane of a tumbling view is whole or marked by its worker
+            return
+        self._start = start
+        for p, table in self.tables.items():
+            for pane in table.panes:
+                if pane < self._whole_from():
+                    groups = table.groups_of(pane)
+                    rows = table.find(pane, groups)
+                    for group, absorbed in zip(groups.tolist(), table.absorbed[rows].tolist(), strict=True):
+                        self._mark(pane, self._groups[group], p, absorbed)
+
+    def _whole_from(self) -> int:
+        """The first pane of which every window is whole: none reaches under the horizon or before the start."""
+        return max(self.horizon, self._start) + self.windows.span
+
+    def _mark(self, pane: int, group: bytes, p: int, absorbed: int) -> None:
+        key = (pane, group, p)
+        self._marks[key] = max(self._marks.get(key, 0), absorbed)
 
     # --- handing rows out -------------------------------------------------------------------------------------------
 
@@ -206,7 +248,9 @@ class Combiner:
                     for table in self.tables.values():
                         groups.update(table.groups_of(pane).tolist())
         # A window that reaches under the horizon lacks the panes forgotten there: its row was published whole before.
-        return {window: groups for window, groups in windows.items() if self.windows.panes(window)[0] > self.horizon}
+        # One that reaches before the view's start was never whole.
+        floor = max(self.horizon, self._start)
+        return {window: groups for window, groups in windows.items() if self.windows.panes(window)[0] > floor}
 
     def _rows(self, window: int, groups: Int64s) -> list[Message]:
         n, states = compose(self.plan.layout, self.tables, self.windows, window, groups)

@@ -12,7 +12,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -44,7 +44,6 @@ from schemas.seen import Seen
 if TYPE_CHECKING:
     from processors.plan import Plan
 
-_METADATA_BYTES = (200, 24)  # of a checkpoint's metadata: what is always there, and a log's name and end at most
 REPEAT_HEARTBEAT_CALLS = 10  # a heartbeat that says nothing new is sent every so many calls
 
 
@@ -74,6 +73,11 @@ def partials_topic(view: str) -> str:
     return f"{view}.partials"
 
 
+def view_name(plan: "Plan") -> str:
+    """A view's definition, by name and generation."""
+    return f"{plan.name}.{plan.generation}"
+
+
 def seen_topic(topic: str) -> str:
     return f"{topic}.seen"
 
@@ -82,13 +86,6 @@ class PartialWorker:
     """One ownership of a source partition: a Core (processors.records), driven by the worker shell."""
 
     def __init__(self, source: SourcePartition, plans: Sequence["Plan"], codec: Decoder, writer: bytes) -> None:
-        logs = len(plans) * source.view_partitions + source.partition + 1
-        always, each = _METADATA_BYTES
-        if always + each * logs > METADATA_BYTES_MAX:
-            raise TooManyLogsError(
-                f"{source.topic}: {len(plans)} views of {source.view_partitions} partitions each are more than a"
-                " position can speak for; use fewer partitions for the views (STROBE_PARTITIONS at their creation)"
-            )
         self.source = source
         self.plans = list(plans)
         self.position = 0
@@ -107,6 +104,7 @@ class PartialWorker:
         self._in_flight: Flush | None = None
         self._unsettled: set[int] = set()  # instruments with versions beyond the committed position
         self._restored_position = 0
+        self._starts_us = [NEVER_US for _ in self.plans]  # by view: behind which event time it began
         self._said_us = [NEVER_US for _ in self.plans]  # the watermark last sent, by view
         self._said: tuple[int, bool] | None = None  # the position and idleness last sent to all views
         self._quiet_calls = 0
@@ -147,6 +145,7 @@ class PartialWorker:
         readings = evaluated.rows
         panes = columns.time_us[readings] // plan.pane_us
         late = (panes + 1) * plan.pane_us + plan.lateness_us <= watermarks_us[readings]
+        late |= panes <= self._starts_us[view] // plan.pane_us  # what came before the view began is not in its rows
         for i in np.flatnonzero(late).tolist():
             key = (view, int(panes[i]), int(groups[readings[i]]))
             self._marks[key] = max(self._marks.get(key, 0), int(columns.offset[readings[i]]) + 1)
@@ -184,7 +183,14 @@ class PartialWorker:
             ends = self._ends.setdefault(topic, [])
             ends += [0] * (partition + 1 - len(ends))
             ends[partition] = max(ends[partition], end)
-        return Checkpoint(flush.checkpoint.position, self._metadata(int(flush.checkpoint.metadata)))
+        metadata = self._metadata(int(flush.checkpoint.metadata))
+        if len(metadata) > METADATA_BYTES_MAX:
+            raise TooManyLogsError(
+                f"{self.source.topic}: {len(self.plans)} views of {self.source.view_partitions} partitions each are"
+                f" more than a position can speak for ({len(metadata)} of {METADATA_BYTES_MAX} bytes);"
+                " use fewer partitions for the views (STROBE_PARTITIONS at their creation)"
+            )
+        return Checkpoint(flush.checkpoint.position, metadata)
 
     def committed(self, checkpoint: Checkpoint) -> list[Message]:
         """Forget what no later reading can touch; say how far this partition has come."""
@@ -274,7 +280,8 @@ class PartialWorker:
         messages = []
         for plan in plans:
             self._said_us[self.plans.index(plan)] = watermark_us
-            value = pack_heartbeat(Heartbeat(plan.generation, p, position, watermark_us, idle, self._writer))
+            start_us = self._starts_us[self.plans.index(plan)]
+            value = pack_heartbeat(Heartbeat(plan.generation, p, position, watermark_us, start_us, idle, self._writer))
             topic = partials_topic(plan.name)
             messages += [Message(topic, q, key, value) for q in range(self.source.view_partitions)]
         return messages
@@ -285,15 +292,29 @@ class PartialWorker:
             "topic_id": self.source.topic_id,
             "newest_us": newest_us,
             "ends": self._ends,
+            "starts": {
+                view_name(plan): start_us
+                for plan, start_us in zip(self.plans, self._starts_us, strict=True)
+                if start_us != NEVER_US
+            },
+            "views": [view_name(plan) for plan in self.plans],
         }
         return json.dumps(content, separators=(",", ":"))
 
     # --- taking over what an earlier owner left ---------------------------------------------------------------------
 
-    def restore(self, position: int, newest_us: int, ends: dict[str, list[int]]) -> None:
-        """Begin at a committed position."""
+    def restore(self, position: int, content: dict[str, Any]) -> None:
+        """Begin at a committed position, with what was committed beside it.
+
+        A view that the position does not know begins here: what came before, it has not absorbed.
+        """
         self.position = self._flushed_position = self._restored_position = position
-        self.newest_us, self._ends = newest_us, ends
+        self.newest_us = content["newest_us"]
+        known = [partials_topic(plan.name) for plan in self.plans] + [seen_topic(self.source.topic)]
+        self._ends = {topic: ends for topic, ends in content["ends"].items() if topic in known}
+        for view, plan in enumerate(self.plans):
+            begun = view_name(plan) in content["views"]
+            self._starts_us[view] = content["starts"].get(view_name(plan), NEVER_US) if begun else self.newest_us
 
     def restore_seen(self, row: SeenRow, version: tuple[int, bytes], foreign_keys: set[bytes]) -> None:
         """Take over the seen triggers of an instrument as of the committed position."""

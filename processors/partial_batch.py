@@ -52,8 +52,8 @@ class PartialBatch(NamedTuple):
         return rows
 
 
-def read_partials(raw: RawBatch, generation: int, words: int) -> tuple[PartialBatch, list[Heartbeat]]:
-    """The partials and marks of one generation, and the heartbeats. Tombstones are passed over.
+def read_partials(raw: RawBatch, generation: int, words: int) -> tuple[PartialBatch, list[tuple[Heartbeat, int]]]:
+    """The partials and marks of one generation, and the heartbeats with their append times. Tombstones are passed over.
 
     Raises FormatError for a record that this version did not write, a state of another size included.
     """
@@ -67,7 +67,7 @@ def read_partials(raw: RawBatch, generation: int, words: int) -> tuple[PartialBa
     for i in there[known & (kinds == HEARTBEAT)].tolist():
         heartbeat = unpack(_value(raw, i), where)
         if isinstance(heartbeat, Heartbeat) and heartbeat.generation == generation:
-            heartbeats.append(heartbeat)
+            heartbeats.append((heartbeat, int(raw.append_us[i])))
 
     rows = there[known & (kinds != HEARTBEAT)]
     heads = raw.data[raw.starts[rows][:, None] + np.arange(PARTIAL_HEAD.size)].view(_HEAD).ravel()

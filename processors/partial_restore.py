@@ -5,7 +5,7 @@ records up to there. So whatever was acknowledged before the commit is read.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from processors.partial import (
     Decoder,
@@ -53,7 +53,7 @@ class PartialRestore:
         self._seen: dict[str | int, tuple[SeenRow, tuple[int, bytes]]] = {}
         self._seen_keys: dict[str | int, set[bytes]] = {}
         self._newest_us = NEVER_US
-        self._ends: dict[str, list[int]] = {}
+        self._content: dict[str, Any] = {"newest_us": NEVER_US, "ends": {}, "starts": {}, "views": []}
         self._committed = committed is not None
         self.position = 0
         where = f"{source.topic}/{source.partition}"
@@ -86,11 +86,11 @@ class PartialRestore:
         Raises LostDataError where a log ends before what was acknowledged when the position was committed.
         """
         for (topic, partition), end in ends.items():
-            acknowledged = self._ends.get(topic, [])[partition : partition + 1]
+            acknowledged = self._content["ends"].get(topic, [])[partition : partition + 1]
             if acknowledged and end < acknowledged[0]:
                 raise LostDataError(
                     f"{topic}/{partition}: ends at {end}, but {acknowledged[0]} was acknowledged: the topic was created"
-                    " anew, or the broker lost records; give its views a new generation and the processors a new group"
+                    " anew, or the broker lost records; give its views a new generation"
                 )
         return ends
 
@@ -110,7 +110,7 @@ class PartialRestore:
         if not self._committed:
             self._refuse_rows_without_position()
             return worker
-        worker.restore(self.position, self._newest_us, self._ends)
+        worker.restore(self.position, self._content)
         for instrument, (row, version) in self._seen.items():
             worker.restore_seen(row, version, self._seen_keys[instrument])
         for (view, group, _), partial in self._rows.items():
@@ -155,11 +155,14 @@ class PartialRestore:
             self._seen[row.instrument] = (row, settled[-1])
 
     def _read_metadata(self, metadata: str, where: str) -> None:
-        content = checkpoint_content(metadata, {"topic_id": str, "newest_us": int, "ends": dict}, where)
+        content = checkpoint_content(
+            metadata, {"topic_id": str, "newest_us": int, "ends": dict, "starts": dict, "views": list}, where
+        )
         if content["topic_id"] != self._source.topic_id:
             raise LostDataError(
                 f"{where}: positions are those of topic id {content['topic_id']}, but the topic has"
-                f" {self._source.topic_id}: it was deleted and created anew; give the processors a new group"
+                f" {self._source.topic_id}: it was deleted and created anew; give its views a new generation and"
+                f" delete {seen_topic(self._source.topic)}"
             )
+        self._content = content
         self._newest_us = content["newest_us"]
-        self._ends = content["ends"]

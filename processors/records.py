@@ -22,7 +22,7 @@ METADATA_BYTES_MAX = 4000  # Kafka's offset.metadata.max.bytes is 4096
 PARTIAL_HEAD = struct.Struct("<BBiiqqq16sI")  # format, kind, generation, p, pane, absorbed, n, writer, group bytes
 _PARTIAL_PREFIX = bytes((FORMAT, PARTIAL))
 _PARTITION_BYTES = slice(6, 10)  # of PARTIAL_HEAD
-_HEARTBEAT = struct.Struct("<BBiiqq?16s")  # format, kind, generation, p, position, watermark, idle, writer
+_HEARTBEAT = struct.Struct("<BBiiqqq?16s")  # format, kind, generation, p, position, watermark, start, idle, writer
 _SEEN_HEAD = struct.Struct("<BBi16sIH")  # format, kind, p, writer, instrument bytes, versions
 _VERSION = struct.Struct("<qI")  # position, bytes
 _KEY = struct.Struct("<BBqi16s")  # format, kind, pane or window, p, writer
@@ -122,6 +122,7 @@ class Heartbeat(NamedTuple):
     partition: int
     position: int
     watermark_us: int
+    start_us: int  # the view began behind this event time: panes up to it are not whole. NEVER_US: from the beginning
     idle: bool
     writer: bytes
 

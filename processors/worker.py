@@ -25,7 +25,7 @@ TICK_S = 0.05  # how often what is due is looked for
 COMMIT_EVERY_S = 0.1  # all that is safe by then, in one request
 EMIT_EVERY_S = 0.25  # changes wait no longer than this, also while more input waits
 HEARTBEAT_EVERY_S = 1.0
-IDLE_AFTER_S = 5.0  # without input a partition holds no window open any more
+IDLE_AFTER_S = 5.0  # a partition whose event time stands still so long holds no window open any more
 END_AGE_S_MAX = 2.0  # an older word of the log's end does not say that we are at it
 UNSENT_S_MAX = 5.0  # a flush that waits longer for the broker holds up new input
 AWAY_WAIT_S = 1.0
@@ -74,7 +74,8 @@ class Drive:
     sent_s: float = 0.0
     checkpoint: Checkpoint | None = None  # acknowledged, not committed
     saying: int = 0  # sends after a commit that are not acknowledged
-    busy_s: float = field(default_factory=time.monotonic)  # when there was something to do last
+    moved_s: float = field(default_factory=time.monotonic)  # when event time went on last
+    newest_us: int | None = None  # the core's event time then
     heartbeat_s: float = 0.0
 
     @property
@@ -166,7 +167,9 @@ class Worker:
         drive.core.take(raw)
         self.records += len(raw.offsets)
         now = time.monotonic()
-        drive.busy_s = now if len(raw.offsets) else drive.busy_s
+        newest_us = getattr(drive.core, "newest_us", None)
+        if newest_us != drive.newest_us:
+            drive.newest_us, drive.moved_s = newest_us, now
         drive.changed_s = drive.changed_s or now
         self._pump(drive)
 
@@ -235,12 +238,15 @@ class Worker:
             self._sender.send(messages, said)
 
     def _beat(self, drive: Drive, now: float) -> None:
-        """Say how far the partition has come, and after a while without input that it is idle."""
-        if not drive.settled or not self._caught_up(drive):
-            drive.busy_s = now
-        elif drive.saying == 0 and now - drive.heartbeat_s >= HEARTBEAT_EVERY_S:
+        """Say how far the partition has come, and that it is idle if its event time has stood still for a while.
+
+        Not the want of input makes it idle: duplicates, dead letters and a clock that stands still would hold every
+        window of every instrument open.
+        """
+        due = now - drive.heartbeat_s >= HEARTBEAT_EVERY_S
+        if due and drive.saying == 0 and drive.settled and self._caught_up(drive):
             drive.heartbeat_s = now
-            self._say(drive, drive.core.heartbeat(idle=now - drive.busy_s >= IDLE_AFTER_S))
+            self._say(drive, drive.core.heartbeat(idle=now - drive.moved_s >= IDLE_AFTER_S))
 
     # --- the clock --------------------------------------------------------------------------------------------------
 

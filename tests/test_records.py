@@ -33,7 +33,7 @@ partials = st.one_of(
     st.builds(Partial, st.just(PARTIAL), int32s, int32s, int64s, int64s, int64s, writers, groups, states),
     st.builds(Partial, st.just(MARK), int32s, int32s, int64s, int64s, st.just(0), writers, groups, st.just(b"")),
 )
-heartbeats = st.builds(Heartbeat, int32s, int32s, int64s, int64s, st.booleans(), writers)
+heartbeats = st.builds(Heartbeat, int32s, int32s, int64s, int64s, int64s, st.booleans(), writers)
 versions = st.lists(st.tuples(int64s, st.binary(max_size=40)), max_size=3)
 seen_rows = st.builds(SeenRow, int32s, writers, st.one_of(st.text(max_size=5), int64s), versions)
 
@@ -67,7 +67,7 @@ def test_a_batch_holds_what_its_records_hold(records: list[Partial | Heartbeat |
     batch, beats = read_partials(batch_of(values), generation, WORDS)
     current = [record for record in records if record is not None and record.generation == generation]
     expected = [record for record in current if isinstance(record, Partial)]
-    assert beats == [record for record in current if isinstance(record, Heartbeat)]
+    assert [beat for beat, _ in beats] == [record for record in current if isinstance(record, Heartbeat)]
     for name in ("kind", "partition", "pane", "absorbed", "n"):
         assert getattr(batch, name).tolist() == [getattr(record, name) for record in expected]
     assert batch.groups == [record.group for record in expected]

@@ -14,7 +14,7 @@ from processors.combine import ViewPartition
 from processors.combine_restore import CombineRestore
 from processors.partial import PartialWorker, SourcePartition, TooManyLogsError
 from processors.partial_restore import PartialRestore
-from processors.records import Checkpoint, LostDataError, Message
+from processors.records import MARK, PARTIAL, Checkpoint, LostDataError, Message, Partial, unpack
 from schemas.triggers import FormatError
 
 VIEW = SetView("a", SECOND_US, SECOND_US, 600 * SECOND_US)
@@ -101,8 +101,30 @@ def test_metadata_of_an_unknown_format_is_refused(metadata: str) -> None:
 
 
 def test_more_logs_than_a_position_can_speak_for_are_refused() -> None:
-    with pytest.raises(TooManyLogsError, match="1 views of 400 partitions"):
-        restore(None, {}, source=SourcePartition("s", "id", 0, 400, 1, 1))
+    worker = restore(None, {}, source=SourcePartition("s", "id", 0, 900, 1, 1))
+    flush = worker.flush()
+    assert flush is not None
+    flush.ends = {("a.partials", q): 10**9 for q in range(900)}
+    with pytest.raises(TooManyLogsError, match="1 views of 900 partitions"):
+        worker.acknowledged(flush)
+
+
+def test_a_view_that_the_position_does_not_know_begins_there_and_marks_what_came_before() -> None:
+    checkpoint, logs = after_one_record()
+    newer = SetView("a", SECOND_US, SECOND_US, 600 * SECOND_US, generation=2)
+    restored = PartialRestore(SOURCE, [newer], JsonCodec(), checkpoint, 0, 9)  # type: ignore[list-item]
+    for wanted in restored.wanted():
+        for offset, message in enumerate(logs.get(wanted, [])):
+            restored.take(*wanted, offset, message.value)
+    worker = restored.finish(bytes(16))
+    readings = [Reading(1, "i", 2, 5 * SECOND_US + 7), Reading(2, "i", 3, 6 * SECOND_US)]
+    worker.take(raw_batch("s", 0, 1, [(1, json.dumps(readings).encode())], 2))
+    flush = worker.flush()
+    assert flush is not None
+    found = [unpack(m.value or b"", "x") for m in flush.messages if m.topic == "a.partials"]
+    assert {(r.kind, r.pane) for r in found if isinstance(r, Partial)} == {(MARK, 5), (PARTIAL, 6)}
+    again = PartialRestore(SOURCE, [newer], JsonCodec(), worker.acknowledged(flush), 0, 9)  # type: ignore[list-item]
+    assert again.finish(bytes(16))._starts_us == [5 * SECOND_US]
 
 
 def test_a_combiner_s_position_beyond_its_log_is_refused() -> None:

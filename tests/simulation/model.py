@@ -117,14 +117,22 @@ class JsonRows:
         ]  # fmt: skip
 
 
-def raw_batch(topic: str, partition: int, first: int, records: list[tuple[int, bytes | None]], after: int) -> RawBatch:
+def raw_batch(
+    topic: str,
+    partition: int,
+    first: int,
+    records: list[tuple[int, bytes | None]],
+    after: int,
+    append_us: list[int] | None = None,
+) -> RawBatch:
     """Records with their offsets as a raw batch up to the offset `after`."""
     sizes = np.array([-1 if value is None else len(value) for _, value in records], np.int64)
     lengths = np.maximum(sizes, 0)
     data = np.frombuffer(b"".join(value or b"" for _, value in records), np.uint8)
     offsets = np.array([offset for offset, _ in records], np.int64)
     starts = np.cumsum(lengths) - lengths
-    return RawBatch(topic, partition, first, after, data, starts, sizes, offsets, np.zeros(len(records), np.int64))
+    appended = np.array(append_us or [0] * len(records), np.int64)
+    return RawBatch(topic, partition, first, after, data, starts, sizes, offsets, appended)
 
 
 def random_input(rng: random.Random, partitions: int, records: int, instruments: int) -> list[list[Record]]:

@@ -10,11 +10,12 @@ from model import SECOND_US, JsonCodec, JsonRows, Record, SetView, raw_batch
 
 from processors.combine import Combiner, ViewPartition
 from processors.combine_restore import CombineRestore
-from processors.partial import PartialWorker, SourcePartition
+from processors.partial import REPEAT_HEARTBEAT_CALLS, PartialWorker, SourcePartition
 from processors.partial_restore import PartialRestore
 from processors.records import Flush, Message
 
-MAX_SKEW_US = 0
+RECORD_US = 100_000  # of the broker's clock, for each record that it takes in
+PAUSE_US = 60 * SECOND_US
 TopicPartition = tuple[str, int]
 
 
@@ -23,9 +24,11 @@ class Log:
 
     def __init__(self) -> None:
         self.records: list[tuple[int, bytes, bytes | None]] = []
+        self.append_us: dict[int, int] = {}
         self.end = 0
 
-    def append(self, key: bytes, value: bytes | None) -> None:
+    def append(self, key: bytes, value: bytes | None, append_us: int) -> None:
+        self.append_us[self.end] = append_us
         self.records.append((self.end, key, value))
         self.end += 1
 
@@ -74,6 +77,7 @@ class World:
         self.sink_at: dict[TopicPartition, int] = defaultdict(int)
         self.owners: dict[TopicPartition, Owner] = {}
         self.zombies: list[Owner] = []
+        self.clock_us = 10 * SECOND_US  # of the broker
         self._writers = 0
         self.trace: list[str] = []
         for at in self.places():
@@ -126,7 +130,8 @@ class World:
             rest = [(o, value) for o, _, value in self.logs[owner.at].records if o >= first]
             records = rest[:most]
             after = records[-1][0] + 1 if len(rest) > most else self.logs[owner.at].end
-        owner.core.take(raw_batch(topic, partition, first, records, after))
+        append_us = None if topic == "s" else [self.logs[owner.at].append_us[offset] for offset, _ in records]
+        owner.core.take(raw_batch(topic, partition, first, records, after, append_us))
 
     def flush(self, owner: Owner) -> None:
         flush = owner.core.flush()
@@ -136,7 +141,8 @@ class World:
 
     def deliver(self, owner: Owner, to: TopicPartition) -> None:
         message, flush = owner.sending[to].popleft()
-        self.logs[to].append(message.key, message.value)
+        self.clock_us += RECORD_US
+        self.logs[to].append(message.key, message.value, self.clock_us)
         if flush is not None:
             flush.ends[to] = self.logs[to].end
         owner.unacknowledged -= flush is not None
@@ -209,6 +215,8 @@ class World:
             settled = self.commits.get(at, (0, ""))[0] == owner.core.position and owner.flush is None
             if at[0] == "s" and budget["idle"] > 0 and settled and not self.behind(owner):
                 may("idle", self.spend, budget, "idle", self.idle, owner)
+        if budget["pause"] > 0:
+            may("pause", self.spend, budget, "pause", self.pause)
         for p, log in enumerate(self.inputs):
             if self.arrived[p] < len(log):
                 may("arrive", self.arrive, p)
@@ -225,7 +233,13 @@ class World:
         self.arrived[p] += 1
 
     def idle(self, owner: Owner) -> None:
-        owner.send(owner.core.heartbeat(idle=True), None)
+        """Say it, though it may have been said before: owners repeat it every so often."""
+        for _ in range(REPEAT_HEARTBEAT_CALLS):
+            owner.send(owner.core.heartbeat(idle=True), None)
+
+    def pause(self) -> None:
+        """Time passes and nobody says anything."""
+        self.clock_us += PAUSE_US
 
     def turn_zombie(self, at: TopicPartition) -> None:
         old = self.owners[at]
@@ -238,20 +252,24 @@ class World:
         budget[what] -= 1
         action(*arguments)
 
+    def work(self, owner: Owner) -> None:
+        """Let an owner take in what there is, and see it through."""
+        while self.behind(owner):
+            self.take(owner, 3)
+        self.flush(owner)
+        while owner.sending:
+            self.deliver(owner, next(iter(owner.sending)))
+        if owner.flush is not None and owner.unacknowledged == 0:
+            self.commit(owner)
+        while owner.sending:
+            self.deliver(owner, next(iter(owner.sending)))
+
     def quiesce(self, *, idle: bool) -> None:
         """Let everything that waits be done, and every source partition say that it is idle."""
         for _ in range(200):
             before = self._progress()
             for owner in self.owners.values():
-                while self.behind(owner):
-                    self.take(owner, 3)
-                self.flush(owner)
-                while owner.sending:
-                    self.deliver(owner, next(iter(owner.sending)))
-                if owner.flush is not None and owner.unacknowledged == 0:
-                    self.commit(owner)
-                while owner.sending:
-                    self.deliver(owner, next(iter(owner.sending)))
+                self.work(owner)
             for at in list(self.logs):
                 while at[0] in self.tables and any(o >= self.sink_at[at] for o, _, _ in self.logs[at].records):
                     self.sink(at)
