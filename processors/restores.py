@@ -6,11 +6,11 @@ from typing import Protocol
 
 from processors.combine import ViewPartition
 from processors.combine_restore import CombineRestore
-from processors.partial import SourcePartition, partials_topic
+from processors.partial import SourcePartition, partials_topic, seen_topic
 from processors.partial_restore import PartialRestore
 from processors.plan import Plan
 from processors.records import Core, Restore
-from processors.setup import check_registered
+from processors.setup import NotSetUpError, check_registered
 from schemas.admin import Admin
 from schemas.codec import Codec
 from schemas.flat import FlatCodec
@@ -116,11 +116,27 @@ class Restores:
             topic,
             topic_id,
             partition,
-            self._admin.partition_count(partials_topic(plans[0].name)),
+            self._view_partitions(topic, partition),
             round(self._settings.max_skew_s * US_PER_S),
             round(self._settings.out_of_orderness_s * US_PER_S),
         )
         return PartialRestore(source, plans, self._codecs[topic], committed, log_start, log_end)
+
+    def _view_partitions(self, topic: str, partition: int) -> int:
+        """How many partitions every view of a stream has. Raises NotSetUpError where topics do not fit each other."""
+        if partition >= self._admin.partition_count(seen_topic(topic)):
+            raise NotSetUpError(
+                f"{topic}/{partition}: {seen_topic(topic)} has no such partition, the stream was given more of them;"
+                " run `python -m processors setup`"
+            )
+        counts = {plan.name: self._admin.partition_count(partials_topic(plan.name)) for plan in self._plans_of[topic]}
+        if len(set(counts.values())) != 1:
+            shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise NotSetUpError(
+                f"{topic}: its views' partials have different numbers of partitions ({shown}); a view's number is fixed"
+                " when its topic is created: delete the topic of the odd one and give that view a new generation"
+            )
+        return next(iter(counts.values()))
 
     def _row_codec(self, plan: Plan) -> FlatCodec:
         """The codec of a view's rows, under the number that `setup` registered."""
