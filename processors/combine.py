@@ -18,20 +18,19 @@ import numpy as np
 from processors.compose import compose
 from processors.partial_batch import PartialBatch, read_partials
 from processors.records import (
-    HEARTBEAT,
     MARK,
     METADATA_FORMAT,
     NEVER_US,
     PARTIAL,
     Checkpoint,
     Flush,
-    Heartbeat,
     Message,
     group_values,
     partial_key,
     row_key,
 )
 from processors.table import RowTable
+from processors.watermark import Watermark
 from processors.windows import Windows
 from schemas.batch import Int64s, RawBatch, Vector
 
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from processors.plan import Plan
 
 NO_HORIZON = -(1 << 62)
-IDLE_HOLDS_US = 30_000_000  # three times as long as owners take to say it again
 
 
 class RowEncoder(Protocol):
@@ -68,15 +66,12 @@ class Combiner:
         self.position = 0
         self.horizon = NO_HORIZON
         self.tables: dict[int, RowTable] = {}  # by source partition; groups by number
-        self.watermark_us = NEVER_US
         self.counters = {"partials": 0, "rows": 0, "marks": 0}
         self._row_codec = row_codec
         self._writer = writer
         self._groups: list[bytes] = []
         self._group_number: dict[bytes, int] = {}
-        self._heartbeats: dict[int, Heartbeat] = {}
-        self._idle_until_us: dict[int, int] = {}  # by source partition, in append time of this log
-        self._newest_append_us = 1
+        self._watermark = Watermark(view.source_partitions)
         self._start = NO_HORIZON  # the last pane that is not whole because the view began in or behind it
         self._touched: set[tuple[int, int]] = set()  # (pane, group)
         self._marks: dict[tuple[int, bytes, int], int] = {}  # (pane, group, p) -> one past the offset
@@ -87,6 +82,10 @@ class Combiner:
         self._in_flight: Flush | None = None
         self._deletable: dict[int, list[bytes]] = {}  # by the position with which their deletion becomes safe
 
+    @property
+    def watermark_us(self) -> int:
+        return self._watermark.us
+
     # --- taking partials in -----------------------------------------------------------------------------------------
 
     def take(self, raw: RawBatch, *, restoring: bool = False) -> None:
@@ -95,11 +94,9 @@ class Combiner:
         While restoring nothing is to be published: it was, before the position was committed.
         """
         batch, heartbeats = read_partials(raw, self.plan.generation, self.plan.layout.words)
-        if len(raw.append_us) and not restoring:
-            self._newest_append_us = max(self._newest_append_us, int(raw.append_us.max()))
-        for heartbeat, append_us in heartbeats:
-            self._take_heartbeat(heartbeat, idle_until_us=0 if restoring else append_us + IDLE_HOLDS_US)
-        self.watermark_us = max(self.watermark_us, self._least_watermark_us())
+        newest_append_us = int(raw.append_us.max()) if len(raw.append_us) else 0
+        self._stale_keys += self._watermark.take(heartbeats, newest_append_us, restoring=restoring)
+        self._raise_start()
         self._note_keys(batch)
         joined = (batch.kind == PARTIAL) & (batch.pane > self.horizon)
         groups = self._numbers(batch.groups)
@@ -142,43 +139,9 @@ class Combiner:
         for kind, pane, p, writer, group in zip(*columns, strict=True):
             self._keys.setdefault(pane, set()).add(partial_key(kind, pane, p, writer, group))
 
-    def _take_heartbeat(self, heartbeat: Heartbeat, idle_until_us: int) -> None:
-        """Keep the furthest of each source partition; those of other writers are deleted from the log.
-
-        After a restore nobody is idle who has not said so since: else the watermark could be further than the
-        predecessor's was, and the windows between would never be shown.
-        """
-        p = heartbeat.partition
-        known = self._heartbeats.get(p)
-        older = known
-        if known is None or heartbeat.position >= known.position:
-            self._heartbeats[p] = heartbeat
-            self._idle_until_us[p] = idle_until_us if heartbeat.idle else 0
-            self._raise_start(heartbeat.start_us)
-        else:
-            older = heartbeat
-        if known is not None and older is not None and known.writer != heartbeat.writer:
-            self._stale_keys.append(partial_key(HEARTBEAT, 0, older.partition, older.writer, b""))
-
-    def _least_watermark_us(self) -> int:
-        """How far every source partition has come: idle ones hold nothing back; if all are idle the furthest counts.
-
-        A partition is idle for as long as its owner keeps saying so: an owner that is down is not idle, and what
-        piles up for it meanwhile must not come under the horizon.
-        """
-        expected = max(self.view.source_partitions, max(self._heartbeats, default=-1) + 1)
-        if len(self._heartbeats) < expected:
-            return NEVER_US
-        busy = [
-            heartbeat.watermark_us
-            for p, heartbeat in self._heartbeats.items()
-            if self._idle_until_us[p] < self._newest_append_us
-        ]
-        return min(busy) if busy else max(heartbeat.watermark_us for heartbeat in self._heartbeats.values())
-
-    def _raise_start(self, start_us: int) -> None:
-        """The view began behind this event time somewhere: mark what is held of windows that reach before it."""
-        start = start_us // self.plan.pane_us
+    def _raise_start(self) -> None:
+        """Mark what is held of windows that reach before the view's beginning."""
+        start = self._watermark.start_us() // self.plan.pane_us
         if self.windows.span == 1 or start <= self._start:  # a pane of a tumbling view is whole or marked by its worker
             return
         self._start = start

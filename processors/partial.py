@@ -28,18 +28,15 @@ from processors.records import (
     Heartbeat,
     Message,
     Partial,
-    SeenRow,
     group_bytes,
     pack_heartbeat,
     pack_partial,
-    pack_seen,
     partial_key,
-    seen_key,
 )
+from processors.seen_log import SeenLog
 from processors.table import RowTable
 from schemas.batch import Columns, Decoded, Int64s, RawBatch
 from schemas.judge import GOOD, judge
-from schemas.seen import Seen
 
 if TYPE_CHECKING:
     from processors.plan import Plan
@@ -91,19 +88,16 @@ class PartialWorker:
         self.position = 0
         self.newest_us = NEVER_US  # the highest event time of a good reading before `position`
         self.tables = [RowTable(plan.layout) for plan in self.plans]
-        self.seen = Seen()
+        self.seen_log = SeenLog(seen_topic(source.topic), source.partition, writer)
+        self.seen = self.seen_log.seen
         self.counters = {"readings": 0, "duplicates": 0, "letters": 0, "late": 0, "failed": 0}
         self._codec = codec
         self._writer = writer
         self._groups: list[bytes] = []  # by the number of the instrument in `seen`
         self._marks: dict[tuple[int, int, int], int] = {}  # (view, pane, group) -> one past the latest late offset
-        self._versions: list[list[tuple[int, bytes]]] = []  # by the number of the instrument in `seen`
-        self._foreign_seen: dict[int, set[bytes]] = {}  # keys of earlier writers, by instrument: deleted when replaced
         self._flushed_position: int | None = None  # None: nothing was ever committed, so even position 0 is to be
         self._ends: dict[str, list[int]] = {}  # by topic: one past the last record of ours known to be safe
         self._in_flight: Flush | None = None
-        self._unsettled: set[int] = set()  # instruments with versions beyond the committed position
-        self._restored_position = 0
         self._starts_us = [NEVER_US for _ in self.plans]  # by view: behind which event time it began
         self._said_us = [NEVER_US for _ in self.plans]  # the watermark last sent, by view
         self._said: tuple[int, bool] | None = None  # the position and idleness last sent to all views
@@ -169,7 +163,7 @@ class PartialWorker:
         if self._in_flight is not None or self.position == self._flushed_position:
             return None
         messages = self._row_messages() + self._mark_messages()
-        messages += self._seen_messages(self.seen.take_changed())
+        messages += self.seen_log.messages(self.position)
         self._in_flight = Flush(messages, Checkpoint(self.position, str(self.newest_us)))
         self._flushed_position = self.position
         return self._in_flight
@@ -205,7 +199,7 @@ class PartialWorker:
             if watermark_us // plan.pane_us > said_us // plan.pane_us  # only a pane that ends can close a window
         ]
         heartbeats = self._heartbeats(due, checkpoint.position, watermark_us, idle=False)
-        return heartbeats + self._settle_seen(checkpoint.position)
+        return heartbeats + self.seen_log.committed(checkpoint.position)
 
     def heartbeat(self, *, idle: bool) -> list[Message]:
         """Say how far this partition has come. Only when all that was taken in is acknowledged and committed."""
@@ -242,38 +236,6 @@ class PartialWorker:
         q = zlib.crc32(name) % self.source.view_partitions
         return Message(partials_topic(plan.name), q, partial_key(kind, pane, p, self._writer, name), value)
 
-    def _seen_messages(self, numbers: list[int]) -> list[Message]:
-        messages = []
-        topic, p = seen_topic(self.source.topic), self.source.partition
-        while len(self._versions) < len(self.seen.ids):
-            self._versions.append([])
-        for number in numbers:
-            instrument = self.seen.ids[number]
-            self._versions[number].append((self.position, self.seen.pack(number)))
-            self._unsettled.add(number)
-            row = SeenRow(p, self._writer, instrument, self._versions[number])
-            messages.append(Message(topic, p, seen_key(p, self._writer, instrument), pack_seen(row)))
-        return messages
-
-    def _settle_seen(self, position: int) -> list[Message]:
-        """Of each instrument keep the newest version that a restart could need, and what came after it.
-
-        Rows of earlier writers are deleted once one of ours, which is acknowledged, replaces them.
-        """
-        messages = []
-        for number in list(self._unsettled):
-            versions = self._versions[number]
-            settled = sum(version[0] <= position for version in versions)
-            del versions[: max(0, settled - 1)]
-            if settled == len(versions) + max(0, settled - 1):
-                self._unsettled.discard(number)
-            if settled and versions[0][0] > self._restored_position:
-                messages += [
-                    Message(seen_topic(self.source.topic), self.source.partition, key, None)
-                    for key in self._foreign_seen.pop(number, ())
-                ]
-        return messages
-
     def _heartbeats(self, plans: Sequence["Plan"], position: int, watermark_us: int, *, idle: bool) -> list[Message]:
         p = self.source.partition
         key = partial_key(HEARTBEAT, 0, p, self._writer, b"")
@@ -308,22 +270,14 @@ class PartialWorker:
 
         A view that the position does not know begins here: what came before, it has not absorbed.
         """
-        self.position = self._flushed_position = self._restored_position = position
+        self.position = self._flushed_position = position
+        self.seen_log.restore(position)
         self.newest_us = content["newest_us"]
         known = [partials_topic(plan.name) for plan in self.plans] + [seen_topic(self.source.topic)]
         self._ends = {topic: ends for topic, ends in content["ends"].items() if topic in known}
         for view, plan in enumerate(self.plans):
             begun = view_name(plan) in content["views"]
             self._starts_us[view] = content["starts"].get(view_name(plan), NEVER_US) if begun else self.newest_us
-
-    def restore_seen(self, row: SeenRow, version: tuple[int, bytes], foreign_keys: set[bytes]) -> None:
-        """Take over the seen triggers of an instrument as of the committed position."""
-        self.seen.restore(row.instrument, version[1])
-        number = self.seen.numbering.number(row.instrument)
-        while len(self._versions) < len(self.seen.ids):
-            self._versions.append([])
-        self._versions[number] = [version]
-        self._foreign_seen[number] = foreign_keys
 
     def restore_row(self, view: int, partial: Partial, instrument: str | int) -> None:
         """Take over the newest partial of a group and pane."""

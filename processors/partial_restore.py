@@ -112,7 +112,7 @@ class PartialRestore:
             return worker
         worker.restore(self.position, self._content)
         for instrument, (row, version) in self._seen.items():
-            worker.restore_seen(row, version, self._seen_keys[instrument])
+            worker.seen_log.restore_row(row, version, self._seen_keys[instrument])
         for (view, group, _), partial in self._rows.items():
             (instrument,) = group_values(group)
             worker.restore_row(view, partial, instrument)
