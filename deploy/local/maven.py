@@ -16,7 +16,7 @@ APICURIO = "3.3.3"
 APICURIO_MB = 600  # peak: Maven's copy, ours, the unpacked one
 
 POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
+<project>
  <modelVersion>4.0.0</modelVersion><groupId>strobe</groupId><artifactId>kafka</artifactId><version>1</version>
  <dependencies>
   <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA}</version></dependency>
