@@ -148,17 +148,17 @@ def rows_within(connection: Any, query: str, limit_s: float) -> list[tuple[Any, 
 
 
 @pytest.mark.stack
-def test_the_short_run_that_is_shown_ends_with_nothing_lost_or_doubled(stack: "Stack", tmp_path: Path) -> None:
+def test_the_short_run_that_is_shown_ends_with_nothing_lost_or_doubled(own_stack: "Stack", tmp_path: Path) -> None:
     command = "./strobe up --for 60 --json"
     assert command in COMMANDS
     with (
-        closing(psycopg2.connect(stack.database("superuser"))) as connection,
+        closing(psycopg2.connect(own_stack.database("superuser"))) as connection,
         connection,
         connection.cursor() as cursor,
     ):
         cursor.execute(next(line for line in COMMANDS_OF_MIGRATE.splitlines() if "GRANT" in line))
-    servers = ["--kafka", stack.settings().kafka, "--registry", stack.settings().registry]
-    servers += ["--database", stack.database("owner")]
+    servers = ["--kafka", own_stack.settings().kafka, "--registry", own_stack.settings().registry]
+    servers += ["--database", own_stack.database("owner")]
     shorter = shlex.split(command.replace("60", "5"))
     ended = subprocess.run(
         [*shorter, *servers],

@@ -128,7 +128,8 @@ class Run:
 
     def said(self) -> list[str]:
         """The lines that are ours to say, of all workers."""
-        lines = (self.log.parent / "stderr.log").read_text().splitlines()
+        shown_cursor = "\x1b[?25h"  # Faust shows the terminal's cursor again, just before or after
+        lines = (self.log.parent / "stderr.log").read_text().replace(shown_cursor, "").splitlines()
         return [line for line in lines if line.startswith("processors: ")]
 
     def ended(self) -> int:
