@@ -101,7 +101,15 @@ class Kafka(Server):
         (self.folder / "log4j2.properties").write_text(LOG4J)
         if not (logs / "meta.properties").exists():  # written last by the formatting
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-            tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster, "-c", str(settings)]
+            # With "=": one id in 64 begins with "-", which would pass for another option.
+            tool = [
+                "kafka.tools.StorageTool",
+                "format",
+                "--ignore-formatted",
+                f"--cluster-id={cluster}",
+                "-c",
+                str(settings),
+            ]
             run(
                 [str(self._java), *self._profile.jvm_small, "-cp", f"{self._jars}/*", *tool],
                 log=self.log,
