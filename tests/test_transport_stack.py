@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -128,9 +129,8 @@ class Run:
 
     def said(self) -> list[str]:
         """The lines that are ours to say, of all workers."""
-        shown_cursor = "\x1b[?25h"  # Faust shows the terminal's cursor again, just before or after
-        lines = (self.log.parent / "stderr.log").read_text().replace(shown_cursor, "").splitlines()
-        return [line for line in lines if line.startswith("processors: ")]
+        # Anywhere in a line: Faust may have written a terminal's control characters just before.
+        return re.findall(r"processors: .*", (self.log.parent / "stderr.log").read_text())
 
     def ended(self) -> int:
         """How the only worker ended by itself."""
